@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ...ir.analysis.training.anatomy import TrainingAnatomy, anatomy
+from ...ir.analysis.training.gradient_path import gradient_paths
 from ...ir.analysis.training.network import network_parts
 from ...ir.analysis.training.results import asks_for_overflow, name_results
 from ...ir.core.errors import OptionError, PassError
@@ -142,7 +143,9 @@ class GradientAccumulation(Pass):
             # A cycle of one micro-batch is one run of ``step``; ``accumulate`` then only serves cycles that are cut
             # short.
             cycle = (Entry("accumulate", self.steps - 1), Entry("step"))[0 if self.steps > 1 else 1 :]
-        return Plan(found, cut, gradients, carried, fixed_gradients(found), weight, self.reduction == "mean", cycle)
+        paths = {path.weight: path for path in gradient_paths(found.graph, found)}
+        fixed = fixed_gradients(found, paths)
+        return Plan(found, cut, gradients, carried, paths, fixed, weight, self.reduction == "mean", cycle)
 
     def _accumulators(self, program: Program, cut: Cut) -> list[Kept]:
         names = [c.weight + (f"#{c.part}" if c.part else "") for c in cut.gradients]

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ...ir.analysis.training.divisor import find_divisor
+from ...ir.analysis.training.gradient_path import told_by_marks
 from ...ir.builders.cast import cast
 from ...ir.builders.reduce import scalar_sum
 from ...ir.core.attributes import scalar_tensor
@@ -150,7 +151,9 @@ def _feed_gradients(
         if divisor is not None:
             value = divide(graph, value, divisor, scope=SCOPE)
         value = cast(graph, value, k.crossing.type.dtype, scope=SCOPE)
-        mark_gradient(value, trained[k.crossing.value], k.crossing.part)
+        weights = trained[k.crossing.value]
+        mark_gradient(value, weights, k.crossing.part)
+        _mark_optimizer(value, plan, weights)
         _rewire(k.crossing.uses, twin, value)
     return loaded
 
@@ -160,6 +163,7 @@ def _mark_fixed(graph: Graph, plan: Plan, twin: Mapping[Value, Value]) -> None:
     for weight, start in plan.fixed.items():
         value = graph.create("TensorMove", [twin[start.values[0]]], scope=SCOPE)
         mark_gradient(value, [weight])
+        _mark_optimizer(value, plan, [weight])
         _rewire(start.takers, twin, value)
 
 
@@ -178,6 +182,13 @@ def _feed_means(fx: Effects, plan: Plan, twin: Mapping[Value, Value], *, fused: 
         _rewire(k.crossing.uses, twin, cast(graph, value, k.crossing.type.dtype, scope=SCOPE))
         zero = graph.create("ZerosLike", [total], scope=SCOPE)
         fx.append("Assign", [graph.state(k.name, k.type), zero], scope=SCOPE)
+
+
+def _mark_optimizer(value: Value, plan: Plan, weights: Sequence[str]) -> None:
+    """The graph holds no network, by which its optimizer could be told."""
+    assert isinstance(value, Node)
+    for path in (plan.paths[w] for w in weights if w in plan.paths):
+        mark(value, told_by_marks(path))
 
 
 def _feed_others(fx: Effects, plan: Plan, twin: Mapping[Value, Value]) -> None:

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ...ir.analysis.training.anatomy import TrainingAnatomy
-from ...ir.analysis.training.gradient_path import gradient_paths
-from ...ir.analysis.training.stages import Point
+from ...ir.analysis.training.stages import GradientPath, Point
 from ...ir.core.graph import Constant, Value
 from ...ir.core.program import Entry
 from ...ir.core.types import TensorType
@@ -27,14 +26,15 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The decisions. ``fixed``: the constants that some updates take
-    for a gradient, by weight, and who takes them. ``weight``: the factor of a micro-batch's gradients, if there is one.
+    """The decisions. ``paths``: of the step's gradients, by weight. ``fixed``: the constants that some updates take for
+    a gradient, by weight, and who takes them. ``weight``: the factor of a micro-batch's gradients, if there is one.
     """
 
     found: TrainingAnatomy
     cut: Cut
     gradients: Sequence[Kept]
     carried: Sequence[Kept]
+    paths: Mapping[str, GradientPath]
     fixed: Mapping[str, Point]
     weight: Value | None
     mean: bool
@@ -46,11 +46,9 @@ class Plan:
         return any(entry.graph == "step" for entry in self.cycle)
 
 
-def fixed_gradients(found: TrainingAnatomy) -> dict[str, Point]:
+def fixed_gradients(found: TrainingAnatomy, paths: Mapping[str, GradientPath]) -> dict[str, Point]:
     """The constants that some updates take for a gradient, by weight, and who takes them."""
-    if all(info.gradient for info in found.weights):
-        return {}
-    starts = {path.weight: path.points[0] for path in gradient_paths(found.graph, found)}
+    starts = {weight: path.points[0] for weight, path in paths.items()}
     return {
         weight: start
         for weight, start in starts.items()

@@ -6,8 +6,13 @@ pass asks for the value that has come through all stages up to its own, makes a 
 place (:mod:`ir.rewrite.stages`). So the order in which passes run does not matter, and each works on the graph of a
 whole step as on graphs that gradient accumulation has cut.
 
-The path ends where a gradient is used in more than one way (Adam's moments), or scaled for a slot (the 0.1 of
-``m = 0.9 m + 0.1 g``): there the update begins. For example::
+What the training cell computes is its own, and so is what it multiplies a gradient by: it unscales, or clips by a norm.
+What it does besides (a mask, noise) is a treatment, and its end is what the optimizer is handed. What the optimizer's
+cell computes belongs to the update (the 0.1 of ``m = 0.9 m + 0.1 g``), but for the division by what the training cell
+has multiplied the derivative of the loss by (:mod:`.loss_multipliers`). :mod:`.cells` tells the cells. Where no cell is
+told apart, a primitive that updates is the optimizer, and else all is the update's: paths note what was ``assumed``. A
+graph behind accumulators has the cell and the multipliers in marks. The path ends where a gradient is used in more than
+one way (Adam's moments): there the update begins. For example::
 
     state %w: float32[2]
     state %m: float32[2]
@@ -33,26 +38,35 @@ The path ends where a gradient is used in more than one way (Adam's moments), or
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
-from math import frexp, isclose
+from math import isclose
 
-from ...core.attributes import scalar_of
-from ...core.graph import Constant, Graph, GraphRef, Input, Node, State, Value
+from ...core.attributes import Attribute, scalar_of
+from ...core.graph import Constant, Graph, GraphRef, Input, Node, State, Use, Value
 from ...core.names import GRADIENT, PART, STAGE
 from ...core.op import CALL
-from ...core.primitives import Family, named
+from ...core.predicates import written_operands
+from ...core.primitives import Family, facts, named
 from ...core.program import Program
-from ...core.types import TensorType, is_monad
+from ...core.sites import site
+from ...core.types import TensorType
 from ...core.walk import carried_operands, walk
+from ..effects.state_access import states_behind
+from ..effects.tokens import orders_only
 from ..functions.calls import bindings
 from .anatomy import TrainingAnatomy, anatomy
-from .gradient_sources import JUDGING
+from .cells import Cells, cell_of, within
 from .gradient_users import GradientUsers
+from .loss_multipliers import Multiplier, is_among, loss_multipliers
 from .network import BACKWARD, FORWARD
-from .stages import CENTRALIZE, GradientPath, Point
+from .network import OPTIMIZER as UPDATE
+from .stages import CENTRALIZE, TREATMENT, GradientPath, Point
 from .updating import updating_values
 
+OPTIMIZER, DOUBTFUL, MULTIPLIERS = "optimizer_cell", "doubtful_cells", "loss_multipliers"
+"""Marks of a gradient behind accumulators: the cell of the optimizer that takes it, cells that tell nothing, and the
+numbers and states by which the training cell multiplies the loss."""
 PASSING = named(Family.CAST, Family.COPY) | {"Depend"}
 """What passes a gradient on as it is."""
 _DIVIDING = named(Family.QUOTIENT)
@@ -60,11 +74,6 @@ _MULTIPLYING = named(Family.PRODUCT)
 _SCALING = _DIVIDING | _MULTIPLYING
 _CLIPPING = named(Family.CLAMP, Family.CHOICE)
 _ADDING = named(Family.SUM)
-_MOVING = named(Family.SUM, Family.DIFFERENCE, in_place=True)
-
-LEAST_SCALE = 16
-"""The least factor of the loss that is taken for a loss scale: the derivative of a power multiplies by small numbers
-too (a squared error by 2), and optimizers divide by them."""
 
 
 def has_stage(program: Program, stage: str) -> bool:
@@ -89,26 +98,34 @@ def updating_graphs(program: Program) -> list[Graph]:
     return fed or (list(program.graphs.values()) if program.micro_batches() <= 1 else [])
 
 
-def gradient_paths(graph: Graph, found: TrainingAnatomy | None = None) -> list[GradientPath]:
+def gradient_paths(
+    graph: Graph, found: TrainingAnatomy | None = None, *, unscale: float | None = None
+) -> list[GradientPath]:
     """The path of every gradient that updates a weight in ``graph`` (see :func:`updating_graphs`), constants other than
-    zero too, in the order of the weights. ``found``: its anatomy, if at hand. Linear in nodes."""
-    parts: Mapping[Node, str] = {}
+    zero too, in the order of the weights. ``found``: its anatomy, if at hand. ``unscale``: the user says that of the
+    factors in the optimizer the division by this number unscales, and no other (1: none). Linear in nodes."""
     starts: dict[str, tuple[Value, ...]] = {**_marked(graph)}
     sparse: set[str] = set()
-    if not starts:
+    if starts:
+        walk = _Walk(graph, starts, None, unscale)
+    else:
         found = anatomy(graph) if found is None else found
-        parts = found.parts
         sparse.update(info.name for info in found.weights if info.sparse)
         for info in found.weights:
             if info.gradient or (len(info.fixed) == 1 and not info.fixed[0].is_zero):
                 starts[info.name] = info.gradient or info.fixed
+        walk = _Walk(graph, starts, found, unscale)
     alike = Counter(frozenset(values) for values in starts.values())
-    walk = _Walk(graph, parts, starts)
-    paths = [
-        GradientPath(weight, walk.points(weight, values, shared=alike[frozenset(values)] > 1), weight in sparse)
-        for weight, values in starts.items()
-    ]
+    paths = [walk.path(w, sparse=w in sparse, shared=alike[frozenset(values)] > 1) for w, values in starts.items()]
     return [path for path in paths if path.points[0].takers or not isinstance(path.points[0].values[0], Constant)]
+
+
+def told_by_marks(path: GradientPath) -> Mapping[str, Attribute]:
+    """The marks that tell a graph behind accumulators what this graph tells of the optimizer."""
+    marks: dict[str, Attribute] = {OPTIMIZER: path.optimizer} if path.optimizer else {}
+    if path.doubtful:
+        marks[DOUBTFUL] = path.doubtful
+    return marks if path.multipliers is None else {**marks, MULTIPLIERS: path.multipliers}
 
 
 def _marked(graph: Graph) -> dict[str, tuple[Node, ...]]:
@@ -120,14 +137,25 @@ def _marked(graph: Graph) -> dict[str, tuple[Node, ...]]:
 
 
 class _Walk:
-    def __init__(self, graph: Graph, parts: Mapping[Node, str], weights: Collection[str]):
+    """``starts``: the gradients by weight; ``found``: the anatomy, None where marks tell."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        starts: Mapping[str, Sequence[Value]],
+        found: TrainingAnatomy | None,
+        unscale: float | None,
+    ):
         self.graph = graph
-        self.parts = parts
-        self.weights = weights
+        self.starts = starts
+        self.found = found
+        self.unscale = unscale
+        self.parts: Mapping[Node, str] = found.parts if found is not None else {}
         self.bound = bindings(graph)
-        self.users = GradientUsers(parts, self.bound)
-        self._judged: dict[Node, bool] = {}
-        self._bounded: dict[Node, bool] = {}
+        self.users = GradientUsers(self.parts, self.bound)
+        self._cells = Cells(self.parts)
+        self._judged: dict[Value, bool] = {}
+        self._assumed = ""
 
     def follows(self, node: Node) -> bool:
         """Whether an update follows from what ``node`` computes; of functions that is not asked."""
@@ -135,10 +163,51 @@ class _Walk:
 
     @cached_property
     def _updating(self) -> set[Value]:
-        return updating_values(self.graph, self.parts, self.bound, self.weights)
+        return updating_values(self.graph, self.parts, self.bound, self.starts)
 
-    def points(self, weight: str, values: Sequence[Value], *, shared: bool) -> list[Point]:
+    @cached_property
+    def _updates(self) -> dict[str, list[Node]]:
+        """The nodes of the update side that write each weight."""
+        found: dict[str, list[Node]] = {weight: [] for weight in self.starts}
+        for node in self.graph.all_nodes():
+            for i in () if self.parts.get(node) in (FORWARD, BACKWARD) else written_operands(node):
+                for state in states_behind(node.operand(i), self.bound):
+                    found.get(state.name, []).append(node)
+        return found
+
+    def _optimizer(self, weight: str) -> str:
+        """The cell of the optimizer of a weight; "" where none is told apart, or several are."""
+        if self.found is None:
+            marks = [node.marks for node in self.starts[weight] if isinstance(node, Node)]
+            return next((str(m[OPTIMIZER]) for m in marks if OPTIMIZER in m), "")
+        cells = {cell for node in self._updates[weight] if (cell := self._cells.optimizer(node))}
+        return cells.pop() if len(cells) == 1 else ""
+
+    @cached_property
+    def _doubtful(self) -> frozenset[str]:
+        """The cells of the network whose scope nodes of the update side carry too: what an operator of Python stands
+        for (``*``) has the scope in which MindSpore expanded it first."""
+        if self.found is None:
+            return frozenset(str(c) for node in self.graph for c in _listed(node.marks.get(DOUBTFUL)))
+        network = {cell_of(node) for node, part in self.parts.items() if part in (FORWARD, BACKWARD)}
+        return frozenset(cell_of(n) for n in self.graph.all_nodes() if self.found.part(n) == UPDATE) & network
+
+    @cached_property
+    def multipliers(self) -> tuple[Multiplier, ...] | None:
+        """What the derivative of the loss is multiplied by; None where that cannot be told."""
+        if self.found is not None:
+            return loss_multipliers(self.found)
+        known = next((m for node in self.graph if (m := node.marks.get(MULTIPLIERS)) is not None), None)
+        return None if known is None else tuple(m for m in _listed(known) if isinstance(m, (float, str)))
+
+    def path(self, weight: str, *, sparse: bool, shared: bool) -> GradientPath:
         """``shared``: other weights have the same gradient."""
+        self._cell, self._assumed = self._optimizer(weight), ""
+        points = self._points(weight, self.starts[weight], shared=shared)
+        known = self.multipliers if "multipliers" in self.__dict__ else None
+        return GradientPath(weight, points, sparse, self._cell, tuple(sorted(self._doubtful)), known, self._assumed)
+
+    def _points(self, weight: str, values: Sequence[Value], *, shared: bool) -> list[Point]:
         first = values[0]
         stage = "accumulate" if isinstance(first, Node) and GRADIENT in first.marks else ""
         points = [Point(stage, tuple(values))]
@@ -154,7 +223,7 @@ class _Walk:
                 own = [(user, i) for user, i in here.takers if weight in self.users.updated_by(user, i)]
                 here.takers = own if own or constant else here.takers
                 here.measures = [] if constant else here.measures
-            following = self._following(weight, here)
+            following = self._following(weight, here) or self._treated(weight, here)
             if following is None:
                 return points
             if following.stage == "clip":
@@ -179,6 +248,46 @@ class _Walk:
             return self._into_function(here, taker)
         stage = self._stage(taker, here.values, weight)
         return None if stage is None else Point(stage, (taker,))
+
+    def _treated(self, weight: str, here: Point) -> Point | None:
+        """What the optimizer is handed of a gradient that the training cell does something else with; None where it is
+        handed the gradient itself, or several values."""
+        if not self._cell or all(self._in_optimizer(use) for use in here.takers):
+            return None
+        numbers = all(map(_is_number, here.values))
+        handed: dict[Value, None] = {}
+
+        def onward(value: Value) -> Iterator[Value]:
+            for user, i in self.users.of(value)[0]:
+                if self._in_optimizer((user, i)):
+                    if weight in self.users.updated_by(user, i):
+                        handed[value] = None
+                elif user.op is CALL or user.op.name == "Partial":
+                    yield from (f for f in self._formals(user, value) if len(self.bound.get(f, ())) == 1)
+                elif numbers or not _is_number(user):
+                    yield user
+
+        for _ in walk(here.values, onward):
+            pass
+        if len(handed) == 1 and not handed.keys() & {*here.values}:
+            return Point(TREATMENT, tuple(handed))
+        if not handed or not handed.keys() <= {*here.values}:
+            self._assumed = (
+                "what its training cell does to the gradient before its optimizer takes it cannot be followed from "
+                f"{', '.join(site(user) for user, _ in here.takers[:2])} on: taken for a part of the update"
+            )
+        return None
+
+    def _in_optimizer(self, use: Use) -> bool:
+        """Whether the cell of the optimizer takes a value there, through a function or a tuple too."""
+        user, i = use
+        function = user.operand(0) if user.op is CALL or user.op.name == "Partial" else None
+        if isinstance(function, GraphRef):
+            inside = function.graph.inputs[i - 1].use_sites()
+            return any(self._in_optimizer(u) for u in inside if not orders_only(*u))
+        if user.op.name == "MakeTuple":
+            return any(self._in_optimizer(u) for u in user.use_sites() if not orders_only(*u))
+        return self._is_outside(user, user.operands[i : i + 1]) is not True
 
     def _side_by_side(self, weight: str, here: Point) -> Point | None:
         """Each summand has a stage of its own, of one kind."""
@@ -223,17 +332,15 @@ class _Walk:
         if name == "Centralization" or (name == "Sub" and self._removes_mean(node, values)):
             return CENTRALIZE
         if name in _CLIPPING:
-            return "clip"
-        if name in _SCALING and not self._is_step(node, weight):
+            return "clip" if self._is_outside(node, values) is not False else None
+        if name in _SCALING:
             others = [o for o in node.operands[:2] if o not in values]
             if len(others) != 1 or (name in _DIVIDING and node.operand(0) not in values):
                 return None
             t = others[0].type
             if isinstance(t, TensorType) and t.size != 1:
                 return None
-            if self._is_judged(others[0]):
-                return "clip" if self._is_bounded(others[0]) or not self._is_step(node, weight, last=False) else None
-            return None if self._is_for_slot(node, others[0], weight) else "unscale"
+            return self._of_factor(node, others[0], values, weight)
         if name in _ADDING:
             summands = list(node.operands)
             if len(summands) == 1 and isinstance(summands[0], Node) and summands[0].op.name == "MakeTuple":
@@ -262,84 +369,88 @@ class _Walk:
         (user,) = node.uses
         return user.op.name == "Sub" and self._removes_mean(user, values)
 
-    def _is_step(self, node: Node, weight: str, *, last: bool = True) -> bool:
-        """Whether a scaled gradient is what the weight moves by: the factor is the learning rate. Behind it may be what
-        the optimizer judges (its norm); where it is not the ``last`` factor, others too."""
-        value, users = node, [user for user, _ in self.users.of(node)[0]]
-        while len(users) == 1 and users[0].op.name in _SCALING:
-            factors = [o for o in users[0].operands[:2] if o is not value]
-            if last and not all(map(self._is_judged, factors)):
-                return False
-            value, users = users[0], [user for user, _ in self.users.of(users[0])[0]]
-        return bool(users) and all(
-            user.op.name in _MOVING and any(self._comes_from(o, weight, scaled=False) for o in user.operands[:2])
-            for user in users
+    def _is_outside(self, node: Node, values: Collection[Value]) -> bool | None:
+        """Whether a node that takes a gradient's ``values`` is computed outside of the optimizer; None where nothing
+        tells. The scope of a doubtful node tells nothing, but the optimizer takes no input of the graph, nothing of the
+        forward part, and nothing goes back from it to the training cell."""
+        cell = cell_of(node)
+        if not self._cell or within(cell, self._cell) or cell not in self._doubtful:
+            return not within(cell, self._cell) if self._cell else None
+
+        def above(value: Value) -> Sequence[Value]:
+            told = isinstance(value, Node) and (value.op.name == "Load" or cell_of(value) not in self._doubtful)
+            return () if told else carried_operands(value)
+
+        for value in walk([o for o in carried_operands(node) if o not in values], above):
+            if isinstance(value, Input) and value in self.graph.inputs:
+                return True
+            if isinstance(value, Node) and self.parts.get(value) != BACKWARD:
+                if within(cell_of(value), self._cell):
+                    return False
+                if self.parts.get(value) == FORWARD and value.op.name != "Load":
+                    return True
+        below = walk(
+            [node], lambda n: [u for u, i in n.use_sites() if cell_of(n) in self._doubtful and not orders_only(u, i)]
         )
+        outer = (n for n in below if n.op.name != "MakeTuple" and cell_of(n) not in self._doubtful)
+        return True if any(not within(cell_of(n), self._cell) for n in outer) else None
 
-    def _is_for_slot(self, node: Node, factor: Value, weight: str) -> bool:
-        """Whether an optimizer scales a gradient for what it keeps, by the 0.1 of ``m = 0.9 m + 0.1 g``: the product
-        meets a slot, and the factor undoes nothing that the backward part was multiplied by."""
-        return self._meets_slot(node, weight) and not self._undoes(node, factor)
-
-    def _meets_slot(self, node: Node, weight: str) -> bool:
-        users = [user for user, _ in self.users.of(node)[0]]
-        while len(users) == 1 and users[0].op.name in PASSING:
-            users = [user for user, _ in self.users.of(users[0])[0]]
-        beside = [o for user in users if user.op.name in _MOVING | _ADDING for o in user.operands[:2] if o is not node]
-        if not beside:
-            return False
-        written = {name for user, i in node.use_sites() for name in self.users.updated_by(user, i)} - {weight}
-        return any(isinstance(s, State) and s.name in written for o in beside for s in self._origins(o))
-
-    def _undoes(self, node: Node, factor: Value) -> bool:
+    def _of_factor(self, node: Node, factor: Value, values: Collection[Value], weight: str) -> str | None:
+        """The stage of a gradient that is multiplied or divided by one number; None where that is of the update."""
+        outside = self._is_outside(node, values)
+        judged = self._is_judged(factor)
+        if outside:
+            return "clip" if judged else "unscale"
+        if judged and outside is False:
+            return None
         number = scalar_of(factor.literal)
-        if number is None:
-            return self._is_of_network(factor)
-        scale = abs(number) if node.op.name in _DIVIDING else 1 / abs(number) if number else 0.0
-        if scale < LEAST_SCALE:
-            return False
-        return frexp(scale)[0] == 0.5 or any(isclose(scale, known, rel_tol=1e-6) for known in self._multipliers)
+        divisor = number if node.op.name in _DIVIDING or not number else 1.0 / number
+        if self.unscale is not None and not judged:
+            told = divisor is not None and self.unscale != 1 and isclose(divisor, self.unscale, rel_tol=1e-6)
+            return "unscale" if told else None
+        primitive = outside is None and all(facts(u.op).gradient is not None for u in self._updates[weight])
+        known = () if primitive or judged else self.multipliers
+        if known is not None and (is_among(known, divisor) if divisor is not None else self._holds(factor, known)):
+            return "unscale"
+        if outside is None or known is None:
+            what = "a stage of the training cell" if primitive else "a part of the update"
+            why = "what multiplies the loss" if outside is False else "which cell computes it"
+            self._assumed = (
+                f"{site(node)} is taken for {what}: the file does not tell {why}; unscale=NUMBER or none says"
+            )
+        return ("clip" if judged else "unscale") if primitive else None
 
-    @cached_property
-    def _multipliers(self) -> set[float]:
-        """The numbers that the backward part multiplies by."""
-        products = (n for n, part in self.parts.items() if part == BACKWARD and n.op.name in _MULTIPLYING)
-        return {abs(number) for n in products for o in n.operands if (number := scalar_of(o.literal)) is not None}
-
-    def _is_of_network(self, factor: Value) -> bool:
-        """Whether a factor is computed from what the network takes, too (a loss scale). Where gradients come from
-        accumulators, nobody sees the network."""
-
-        def of_network(here: Value) -> bool:
-            takers = [here] if isinstance(here, Node) else here.uses
-            return any(self.parts.get(node) in (FORWARD, BACKWARD) for node in takers)
-
-        return not self.parts or any(of_network(here) for here in walk([factor], carried_operands))
+    def _holds(self, factor: Value, known: Sequence[Multiplier]) -> bool:
+        """Whether a factor is made of a state that multiplies the loss."""
+        return any(isinstance(here, State) and here.name in known for here in self._origins(factor))
 
     def _is_judged(self, value: Value) -> bool:
-        """Whether a factor is computed from what some gradients were found to be (a norm), not from state alone."""
+        """Whether a factor is computed from gradients (from their norm). Each value is judged once."""
+        stack: list[tuple[Value, bool]] = [(value, False)]
+        met: set[Value] = set()
+        while stack:
+            here, seen = stack.pop()
+            if here in self._judged or (here in met and not seen):
+                continue
+            met.add(here)
+            if isinstance(here, Node) and (self.parts.get(here) in (FORWARD, BACKWARD) or GRADIENT in here.marks):
+                self._judged[here] = self.parts.get(here) != FORWARD
+                continue
+            above = self.bound.get(here, ()) if isinstance(here, Input) else carried_operands(here)
+            if seen:
+                self._judged[here] = any(self._judged.get(o, False) for o in above)
+            else:
+                stack.append((here, True))
+                stack.extend((o, False) for o in above)
+        return self._judged[value]
 
-        def below(here: Node) -> Sequence[Value]:
-            stops = here.op.name == "Load" or self.parts.get(here) in (FORWARD, BACKWARD)
-            return () if stops else [o for o in here.operands if not is_monad(o.type)]
+    def _comes_from(self, value: Value, weight: str) -> bool:
+        """Whether a value is the weight, times something."""
+        return any(isinstance(here, State) and here.name == weight for here in self._origins(value))
 
-        return _any_below(value, self._judged, JUDGING, below)
-
-    def _is_bounded(self, factor: Value) -> bool:
-        """Whether a factor has a limit, as that of a clip has; an optimizer that normalises divides by any norm."""
-
-        def below(here: Node) -> Sequence[Value]:
-            return () if here.op.name in JUDGING else carried_operands(here)
-
-        return _any_below(factor, self._bounded, _CLIPPING, below)
-
-    def _comes_from(self, value: Value, weight: str, *, scaled: bool = True) -> bool:
-        """Whether a value is the weight, times something if ``scaled``."""
-        return any(isinstance(here, State) and here.name == weight for here in self._origins(value, scaled=scaled))
-
-    def _origins(self, value: Value, *, scaled: bool = True) -> Iterator[Value]:
-        """What a value is a copy of, times something if ``scaled``."""
-        passing = PASSING | {"Load"} | (_SCALING if scaled else frozenset())
+    def _origins(self, value: Value) -> Iterator[Value]:
+        """What a value is a copy of, times something."""
+        passing = PASSING | _SCALING | {"Load", "Reciprocal"}
 
         def following(here: Value) -> Sequence[Value]:
             if isinstance(here, Input):
@@ -350,24 +461,14 @@ class _Walk:
         return walk([value], following)
 
 
-def _any_below(
-    value: Value, known: dict[Node, bool], ops: Collection[str], below: Callable[[Node], Sequence[Value]]
-) -> bool:
-    """Whether one of ``ops`` made a value, or something ``below`` it. Each node is judged once, and ``known`` then."""
-    stack: list[tuple[Value, bool]] = [(value, False)]
-    while stack:
-        here, seen = stack.pop()
-        if not isinstance(here, Node) or here in known:
-            continue
-        operands = below(here)
-        if here.op.name in ops:
-            known[here] = True
-        elif seen:
-            known[here] = any(known.get(o, False) for o in operands if isinstance(o, Node))
-        else:
-            stack.append((here, True))
-            stack.extend((o, False) for o in operands)
-    return isinstance(value, Node) and known[value]
+def _listed(value: Attribute) -> Sequence[Attribute]:
+    """The elements of an attribute that is a list; none of another."""
+    return value if isinstance(value, (tuple, list)) else ()
+
+
+def _is_number(value: Value) -> bool:
+    """Whether a value is one number, in which the gradients of all weights may meet."""
+    return isinstance(value.type, TensorType) and value.type.is_static and value.type.size == 1
 
 
 def _claim(points: Sequence[Point]) -> None:

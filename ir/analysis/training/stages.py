@@ -9,13 +9,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from ...core.graph import Graph, Node, Use, Value
+from .loss_multipliers import Multiplier
 
 RANK_CLIP = "rank-clip"
 """The stage at which each rank clips what it has for itself (``clip-gradients{each_rank=true}``)."""
 CENTRALIZE = "centralize"
 """The stage at which a gradient loses its mean over some axes."""
+TREATMENT = "treatment"
+"""The stage at which a training cell is done with all else that it does to a gradient: its optimizer is handed this."""
 STAGES = (
-    *("accumulate", RANK_CLIP, "all-reduce", "unscale", "finite-check", "clip", "weight-decay", CENTRALIZE),
+    *("accumulate", RANK_CLIP, "all-reduce", "unscale", "finite-check", TREATMENT, "clip", "weight-decay", CENTRALIZE),
     "update",
 )
 """The stages of a gradient on its way to the weight, in the order in which they must stand."""
@@ -42,11 +45,17 @@ class Point:
 @dataclass(slots=True)
 class GradientPath:
     """The points of one gradient, in order; the first is where it leaves the backward part or the accumulators.
-    ``sparse``: see :class:`.weights.WeightInfo`."""
+    ``sparse``: see :class:`.weights.WeightInfo`. ``optimizer``: the cell that updates by it, "" where none is told
+    apart; ``doubtful``: those whose scope tells nothing. ``multipliers``: what the derivative of the loss is multiplied
+    by, where that was asked and can be told. ``assumed``: what nothing tells, in words."""
 
     weight: str
     points: list[Point]
     sparse: bool = False
+    optimizer: str = ""
+    doubtful: tuple[str, ...] = ()
+    multipliers: tuple[Multiplier, ...] | None = None
+    assumed: str = ""
 
     def at(self, stage: str, graph: Graph | None = None) -> Point:
         """The last point in all stages up to and including ``stage``; ``graph``: the last one in that graph."""
