@@ -46,7 +46,8 @@ class OverflowCheck(Pass):
     every sum, so one test a cycle sees those of each micro-batch. The update side (weights, slots, step count,
     everything that it writes) becomes a function that a Switch calls or leaves alone: no value leaves the device for
     the decision. Accumulators and counters are cleared either way. The forward pass writes its state (BatchNorm
-    statistics) as MindSpore does natively, also for a micro-batch that overflows.
+    statistics) as MindSpore does natively, also for a micro-batch that overflows; so does a cell in front of it (a key
+    encoder that follows the weights).
 
     ``policy=skip-micro`` drops only the micro-batches that overflow: they add nothing, and the mean is taken over the
     others. The update is skipped if none is left. With ``reduction=sum`` the rest is summed.

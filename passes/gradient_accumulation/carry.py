@@ -23,6 +23,7 @@ class Carry:
 
     def __init__(self, found: TrainingAnatomy, cut: Cut, said: Sequence[str]):
         self.graph = found.graph
+        self.weights = {info.name for info in found.weights}
         self.cut = cut
         self.depends = dependences(found, [c.value for c in cut.carried])
         self._said = {name: how for name, _, how in (entry.rpartition(":") for entry in said)}
@@ -39,8 +40,8 @@ class Carry:
                 self._refuse(value, dependence)
             if self.how[value] == "each" and dependence.gradients:
                 raise PassError(
-                    f"carry=each: {_states(dependence)} takes gradients too, which come once a cycle: it cannot move "
-                    "with each micro-batch. Say last or mean."
+                    f"carry=each: {self._states(dependence)} takes gradients too, which come once a cycle: it cannot "
+                    "move with each micro-batch. Say last or mean."
                 )
         unknown = self._said.keys() - used - {""}
         if unknown:
@@ -60,13 +61,13 @@ class Carry:
     def _refuse(self, value: Value, dependence: Dependence) -> None:
         name = self._names(value)[0]
         write = next(iter(dependence.writes))
+        each = "" if dependence.gradients else "; or each, by which the state moves with each micro-batch"
         kind = "input" if isinstance(value, Input) else "value"
         where = "" if isinstance(value, Input) else f" of {site(value)}"
         raise PassError(
-            f"{_states(dependence)} (by {site(write)}) depends on the batch by the {kind} '{name}'{where}, and not "
-            "through averaged gradients alone: with one update for several micro-batches it would take the last one's. "
-            f"Say what it is to take: {SCOPE}{{carry={name}:last}}, or mean; or each, by which the state moves with "
-            "each micro-batch"
+            f"{self._states(dependence)} (by {site(write)}) depends on the batch by the {kind} '{name}'{where}, and "
+            "not through averaged gradients alone: with one update for several micro-batches it would take the last one's. "
+            f"Say what it is to take: {SCOPE}{{carry={name}:last}}, or mean{each}"
         )
 
     def move_each(self) -> bool:
@@ -87,8 +88,8 @@ class Carry:
         type_ = TensorType(dtype.widened if mean else dtype, shape)
         return Kept(crossing, f"carry.{crossing.value.name}", type_, mean)
 
-
-def _states(dependence: Dependence) -> str:
-    names = [f"'{name}'" for name in dependence.states]
-    shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-    return f"the update of {shown}"
+    def _states(self, dependence: Dependence) -> str:
+        """The states that depend on a value, weights first."""
+        names = [f"'{name}'" for name in sorted(dependence.states, key=lambda name: name not in self.weights)]
+        shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+        return f"the update of {shown}"

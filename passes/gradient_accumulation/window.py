@@ -24,16 +24,18 @@ from ...ir.analysis.training.anatomy import TrainingAnatomy
 from ...ir.analysis.training.gradient_path import PASSING
 from ...ir.analysis.training.gradient_sources import ASSIGNING
 from ...ir.analysis.training.network import BACKWARD, FORWARD, mark
+from ...ir.analysis.training.own_writes import leading_writes
 from ...ir.core.attributes import scalar_tensor
+from ...ir.core.errors import PassError
 from ...ir.core.graph import Node, State, Value
 from ...ir.core.names import FORWARD_ID
 from ...ir.core.op import CALL
-from ...ir.core.predicates import is_effect, written_operands
+from ...ir.core.predicates import written_operands
 from ...ir.core.program import Program
+from ...ir.core.sites import site
 from ...ir.core.types import is_monad
 from ...ir.core.walk import carried_operands, live_nodes, walk
 from ...ir.rewrite.effects.editing import Effects
-from ..step.split import NETWORK
 from .graphs import COUNT, NUMBER, SCOPE
 
 _COPYING = PASSING | {"Load"}
@@ -42,7 +44,7 @@ _COPYING = PASSING | {"Load"}
 def hold_states(program: Program, found: TrainingAnatomy) -> bool:
     """Says whether it changed the graph of ``found``."""
     writes = [e for e in found.effects.writes() if e.node.op is not CALL and e.writes]
-    ahead = _ahead(found, writes)
+    ahead = _ahead(found)
     classes = _held(found, writes)
     if not ahead and not classes:
         return False
@@ -80,10 +82,14 @@ def _held(found: TrainingAnatomy, writes: Sequence[Effect]) -> list[list[State]]
             if through & states:
                 fed |= {s, *(t for t in through & states if isinstance(t, State))}
     classes: list[list[State]] = []
+
+    def linked_to(state: State) -> list[State]:
+        return [s for s in states if s in reads[state] or state in reads[s]]
+
     left = dict.fromkeys(sorted(states, key=lambda s: s.name))
     while left:
         start = next(iter(left))
-        linked = list(walk([start], lambda s: [t for t in states if t in reads[s] or s in reads[t]]))
+        linked = list(walk([start], linked_to))
         for s in linked:
             left.pop(s, None)
         readers = [n for s in linked for n in s.uses if n in inside]
@@ -99,7 +105,7 @@ def _derived(found: TrainingAnatomy) -> set[Node]:
     return live_nodes([n for n in found.graph if parts.get(n) == BACKWARD or (n in parts and mark(n))], tokens=False)
 
 
-def _behind(values: Iterable[Value], inside: Collection[Node]) -> tuple[set[Value], list[Node]]:
+def _behind(values: Iterable[Value], inside: Collection[Node]) -> tuple[set[Value], list[Value]]:
     """The states that values read outside of the network, and the values of the network that they take."""
 
     def following(value: Value) -> Sequence[Value]:
@@ -107,35 +113,18 @@ def _behind(values: Iterable[Value], inside: Collection[Node]) -> tuple[set[Valu
         return carried_operands(value) if value not in inside or copies else ()
 
     found = list(walk(values, following))
-    tops = [v for v in found if isinstance(v, Node) and v in inside and v.op.name not in _COPYING]
+    tops: list[Value] = [v for v in found if isinstance(v, Node) and v in inside and v.op.name not in _COPYING]
     return {v for v in found if isinstance(v, State)}, tops
 
 
-def _ahead(found: TrainingAnatomy, writes: Sequence[Effect]) -> list[Effect]:
-    """The writes of the update side that the network reads, and that take no more than what stood before the step."""
-    ahead: list[Effect] = []
-    written: set[Value] = set()
-    for k, effect in enumerate(found.effects.effects):
-        if effect.passive:
-            continue
-        if found.part(effect.node) not in NETWORK and effect.node.op.name in ASSIGNING:
-            later = found.effects.effects[k + 1 :]
-            read = any(found.part(e.node) in NETWORK and not effect.writes.isdisjoint(e.touched) for e in later)
-            if read and written.isdisjoint(effect.writes) and _stands(effect.node.operand(1), found, written):
-                ahead.append(effect)
-        written |= effect.writes
-    return ahead
-
-
-def _stands(value: Value, found: TrainingAnatomy, written: Collection[Value]) -> bool:
-    """Whether a value takes nothing of the batch, and nothing that the step has written."""
-    behind = list(walk([value], carried_operands))
-    return not any(
-        (isinstance(v, Node) and (found.part(v) == BACKWARD or is_effect(v) or v.op is CALL))
-        or v in written
-        or v in found.graph.inputs
-        for v in behind
-    )
+def _ahead(found: TrainingAnatomy) -> list[Effect]:
+    """The writes in front of the forward part that take nothing of the batch."""
+    inputs: set[Value] = set(found.graph.inputs)
+    return [
+        effect for effect in leading_writes(found.effects.effects, found.parts)
+        if effect.node.op.name in ASSIGNING
+        and not any(v in inputs for v in walk([effect.node.operand(1)], carried_operands))
+    ]  # fmt: skip
 
 
 # -- the rewriting ------------------------------------------------------------------------------------------------
@@ -180,7 +169,19 @@ class _Window:
             else:
                 new = self._made("Select", self.first, value, self._made("ZerosLike", value))
                 node.set_operand(1, new)
+        self._refuse_both(node, new)
         self._mine(node)
+
+    def _refuse_both(self, write: Node, new: Node) -> None:
+        """A network that reads what the state held before is to do so in each micro-batch, and it is gone then."""
+        state, place = write.operand(0), self.found.effects.place
+        starts = [n for n in self.graph if self.found.part(n) == BACKWARD or (n in self.found.parts and mark(n))]
+        behind = walk(starts, lambda node: [v for v in carried_operands(node) if isinstance(v, Node) and v is not new])
+        if any(n.op.name == "Load" and n.operand(0) is state and place.get(n, 0) < place[write] for n in behind):
+            raise PassError(
+                f"the network reads {site(state)} both before and after {site(write)} writes it in front of the "
+                "forward part: that happens once a cycle, and later micro-batches would not find the value from before"
+            )
 
     def hold(self, state: State, writers: Collection[Node]) -> None:
         """``writers`` of a state write beside it instead, and what is no part of the network reads there."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from ...core.graph import Graph, Node, State, Value
+from ...core.graph import Graph, Input, Node, State, Value
 from ...core.op import CALL
 from ...core.predicates import is_effect
 from ...core.primitives import facts
@@ -127,7 +127,7 @@ def _writers(graph: Graph, parts: Mapping[Node, str], known: Mapping[str, Summar
 
 def _written(node: Node) -> list[Value]:
     """The values that an effect writes, or by which it tells where."""
-    return [v for v in node.operands if not is_monad(v.type) and location(v) is None]
+    return [v for v in node.operands if not is_monad(v.type) and (isinstance(v, Input) or location(v) is None)]
 
 
 def _written_cone(node: Node, parts: Mapping[Node, str]) -> _Cone | None:

@@ -27,8 +27,9 @@ from dataclasses import dataclass
 
 from ...core.graph import Graph, Input, Node, State, Value
 from ...core.op import CALL
+from ...core.predicates import is_effect
 from ...core.walk import carried_operands, walk
-from ..effects.state_access import Summary, describe, states_behind, summarize
+from ..effects.state_access import Effect, Summary, describe, states_behind, summarize
 from ..functions.calls import bindings
 from .anatomy import TrainingAnatomy, anatomy
 from .gradient_path import is_fed, weights_of
@@ -58,6 +59,31 @@ def own_writes(graph: Graph, found: TrainingAnatomy | None = None) -> dict[Node,
         if len(without) < len(updates):
             own.update(dict.fromkeys(without, name))
     return own
+
+
+def leading_writes(effects: Sequence[Effect], parts: Mapping[Node, str]) -> list[Effect]:
+    """Of a graph's ``effects``, in order: the writes of the update side that stand in front of what the network reads
+    of these states, and take no gradient: a key encoder that follows the weights, a step count."""
+    read: set[Value] = set()
+    before_network: set[Effect] = set()
+    for effect in reversed(effects):
+        if parts.get(effect.node) in (FORWARD, BACKWARD):
+            read |= effect.touched
+        elif not effect.passive and not effect.writes.isdisjoint(read):
+            before_network.add(effect)
+    first: list[Effect] = []
+    written: set[Value] = set()
+    for effect in effects if before_network else ():
+        if effect in before_network and written.isdisjoint(effect.touched):
+            behind = list(walk([v for v in effect.node.operands if v not in effect.writes], carried_operands))
+            nodes = [v for v in behind if isinstance(v, Node)]
+            made = any(parts.get(n) == BACKWARD or is_effect(n) or n.op is CALL for n in nodes)
+            if effect.node.op is not CALL and not made and written.isdisjoint(behind):
+                first.append(effect)
+                continue
+        if not effect.passive and parts.get(effect.node) != FORWARD:
+            written |= effect.writes
+    return first
 
 
 @dataclass(frozen=True, slots=True)
