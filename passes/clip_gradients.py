@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from ..ir.analysis.training.gradient_path import gradient_paths, updating_graphs
+from ..ir.analysis.training.gradient_path import updating_graphs
 from ..ir.analysis.training.stages import GradientPath, in_order
 from ..ir.builders.reduce import square_sum
 from ..ir.core.attributes import scalar_tensor
@@ -24,6 +24,7 @@ from .step.clip_each_rank import clip_each_rank
 from .step.clipping import SCOPE, between, factor, norm, times
 from .step.results import with_results
 from .step.sparse import refuse_sparse
+from .step.unscaling import HELP, TOLD, check_unscale, remark, unscaled_paths
 
 
 class ClipGradients(Pass):
@@ -37,6 +38,10 @@ class ClipGradients(Pass):
     the order in which passes are written. Gradients that are not finite have no norm: ``overflow-check`` skips their
     update. Finite ones of 1e19 and more have squares that float32 does not hold: their norm is infinite, and the update
     takes zeros (``report_norm`` shows it).
+
+    The gradient is what the training cell hands its optimizer, unscaled, and without the decay that the optimizer adds.
+    Where the file does not tell a factor of the optimizer from unscaling, the report says what was assumed, and
+    ``unscale`` says it: ``unscale=8`` of an optimizer that divides by 8 what the loss was multiplied by, or none.
 
     With ``each_rank`` a rank clips the mean of its own gradients before ``data-parallel`` sums them over ranks, as
     MindSpore's tutorials do (``clip_by_global_norm`` in front of ``grad_reducer``). The update then takes a mean of
@@ -63,10 +68,15 @@ class ClipGradients(Pass):
     limit: float = option(1.0, help="the largest norm or element", minimum=2.0**-126, maximum=2.0**127)
     report_norm: bool = option(False, help="return the global norm before clipping as 'gradient_norm'")
     each_rank: bool = option(False, help="clip each rank's own gradients, before data-parallel sums them")
+    unscale: str = option(TOLD, help=HELP)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_unscale(self.unscale, self.name)
 
     def run(self, program: Program) -> PassResult:
         result = self.result()
-        updating = [(graph, gradient_paths(graph)) for graph in updating_graphs(program)]
+        updating = [(graph, unscaled_paths(graph, self.unscale)) for graph in updating_graphs(program)]
         for graph, paths in updating:
             self._check(graph, paths)
         names: dict[str, None] = {}
@@ -75,6 +85,7 @@ class ClipGradients(Pass):
                 if path.weight not in names:
                     names[path.weight] = None
                     self._remark(result, path)
+                    remark(result, [path])
             try:
                 if self.each_rank:
                     self._clip_own(graph)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
 from ..ir.analysis.effects.state_access import location
 from ..ir.analysis.functions.closures import Closures
 from ..ir.analysis.training.anatomy import anatomy
-from ..ir.analysis.training.gradient_path import PASSING, gradient_paths, updating_graphs
+from ..ir.analysis.training.gradient_path import PASSING, updating_graphs
 from ..ir.analysis.training.own_writes import own_writes
 from ..ir.analysis.training.stages import GradientPath
 from ..ir.builders.cast import cast
@@ -31,6 +31,7 @@ from .framework.options import option
 from .step.names import FUSION, TAG
 from .step.rates import DIVIDE_BY_RATE
 from .step.sparse import refuse_sparse
+from .step.unscaling import HELP, TOLD, check_unscale, remark, unscaled_paths
 
 SCOPE = "parameter-groups"
 _DECAY_ATTRIBUTE = {"SGD": "weight_decay"}
@@ -66,9 +67,11 @@ class ParameterGroups(Pass):
     split_points: tuple[int, ...] = option(
         (), help="positions among the matching weights at which a new communication group begins", minimum=0
     )
+    unscale: str = option(TOLD, help=HELP)
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_unscale(self.unscale, self.name)
         if self.fusion is not None and self.split_points:
             raise OptionError(f"pass '{self.name}': fusion and split_points both number groups: give one of them")
         if not self._given():
@@ -79,7 +82,9 @@ class ParameterGroups(Pass):
 
     def _given(self) -> dict[str, Any]:
         """The settings of the group."""
-        return {k: v for k, v in self.options().items() if v not in (None, ()) and k not in ("match", "rank")}
+        return {
+            k: v for k, v in self.options().items() if v not in (None, ()) and k not in ("match", "rank", "unscale")
+        }
 
     def run(self, program: Program) -> PassResult:
         result = self.result()
@@ -97,7 +102,10 @@ class ParameterGroups(Pass):
         changed: dict[str, None] = {}
         if self.lr_factor is not None or self.weight_decay is not None:
             for graph in updating_graphs(program):
-                changed.update(dict.fromkeys(_Group(graph, set(group), self.lr_factor, self.weight_decay).run()))
+                decayed = None if self.weight_decay is None else unscaled_paths(graph, self.unscale)
+                paths = {path.weight: path for path in decayed or () if path.weight in group}
+                remark(result, paths.values())
+                changed.update(dict.fromkeys(_Group(graph, set(group), self.lr_factor, self.weight_decay, paths).run()))
             for name in group:
                 if name not in changed:
                     result.miss(name, "nothing updates it from a gradient")
@@ -136,11 +144,19 @@ class ParameterGroups(Pass):
 class _Group:
     """Rewrites one graph and its functions. Returns the weights that it found updates of."""
 
-    def __init__(self, graph: Graph, names: set[str], lr_factor: float | None, weight_decay: float | None):
+    def __init__(
+        self,
+        graph: Graph,
+        names: set[str],
+        lr_factor: float | None,
+        weight_decay: float | None,
+        paths: Mapping[str, GradientPath],
+    ):
         self.graph = graph
         self.names = names
         self.lr_factor = lr_factor
         self.weight_decay = weight_decay
+        self.paths = paths
         self.closures = Closures(graph)
         self.effects = {body: Effects(body) for body in graph.all_graphs()}
         self.rates: dict[tuple[Graph, Value], Value] = {}
@@ -151,10 +167,9 @@ class _Group:
         if any(len(found) > 1 for found in updates.values()):  # what the cell does to a weight by itself is no update
             own = own_writes(self.graph)
             updates = {name: [node for node in found if node not in own] for name, found in updates.items()}
-        paths = {path.weight: path for path in gradient_paths(self.graph)} if self.weight_decay is not None else {}
         for name, found in updates.items():
             if self.weight_decay is not None and found:
-                self._decay(name, found, places[name], paths.get(name))
+                self._decay(name, found, places[name], self.paths.get(name))
             if self.lr_factor is not None:
                 self._rate(name, found)
         for fx in self.effects.values():

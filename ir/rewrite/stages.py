@@ -7,14 +7,17 @@ own nodes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from ..analysis.training.stages import GradientPath, Point
+from ..analysis.training.stages import CENTRALIZE, GradientPath, Point
 from ..core.attributes import Attribute
 from ..core.errors import AnatomyError
 from ..core.graph import Graph, Node, Value
 from ..core.names import GRADIENT, PART, STAGE
 from ..core.op import NO_ATTRIBUTES
+
+_LINEAR = ("", "weight-decay", CENTRALIZE)
+"""Stages behind which a gradient may be unscaled as well as in front of them."""
 
 
 def mark(node: Node, marks: Mapping[str, Attribute]) -> None:
@@ -37,6 +40,41 @@ def summed(point: Point, *, scope: str = "") -> Value:
         assert point.graph is not None
         value = point.graph.create("Add", [value, other], scope=scope, sources=[value, other])
     return value
+
+
+def unscale_first(paths: Iterable[GradientPath]) -> bool:
+    """Unscales gradients in front of their weight decay where an optimizer adds the decay, scaled too, and unscales the
+    sum: ``(g + s d) / s`` is ``g / s + d``. Says whether anything was changed: then the paths are to be found anew."""
+    changed: set[Value] = set()
+    for path in paths:
+        place = {point.stage: k for k, point in reversed([*enumerate(path.points)])}
+        decay, unscale = place.get("weight-decay", 0), place.get("unscale", 0)
+        if not 0 < decay < unscale or any(p.stage not in _LINEAR for p in path.points[decay:unscale]):
+            continue
+        total, product = path.points[decay].values[0], path.points[unscale].values[0]
+        if isinstance(total, Node) and isinstance(product, Node) and product not in changed:
+            _distribute(total, product, path.points[unscale - 1].values, path.points[decay - 1].values)
+            changed.add(product)
+    return bool(changed)
+
+
+def _distribute(total: Node, product: Node, scaled: Sequence[Value], gradients: Sequence[Value]) -> None:
+    """Multiplies each summand of ``total`` by the factor of ``product``, which goes; ``scaled``: its other one."""
+    graph = total.home
+    at = next(i for i, operand in enumerate(product.operands[:2]) if operand in scaled)
+    inner = total.operand(0)
+    summing = inner if isinstance(inner, Node) and inner.op.name == "MakeTuple" else total
+    for i, summand in enumerate(summing.operands):
+        operands = list(product.operands)
+        operands[at] = summand
+        with graph.inserting_before(summing):
+            new = graph.create(product.op.name, operands, scope=product.scope, sources=[product, summand])
+        if summand in gradients:
+            mark(new, {STAGE: "unscale"})
+        summing.set_operand(i, new)
+    product.replace_uses(product.operand(at))
+    graph.erase(product)
+    graph.sort()  # the factor may have stood behind the sum
 
 
 def put(path: GradientPath, stage: str, make: Callable[[Graph, Value], Value]) -> Graph:

@@ -37,6 +37,7 @@ from ..step.rates import NAME, Rate, find_rates, set_rates
 from ..step.results import named_results, with_results
 from ..step.sparse import refuse_sparse
 from ..step.split import forget_unused
+from ..step.unscaling import HELP, TOLD, check_unscale, remark, unscaled_paths
 from ..step.update_side import update_effects
 from .own import BESIDES, find_own
 
@@ -75,15 +76,18 @@ class ReplaceOptimizer(Pass):
     to: str = option(help="the optimizer that updates the weights, with its options")
     match: tuple[str, ...] = option(("*",), help="globs over the names of the weights that it updates")
     keep_schedule: bool = option(True, help="a learning rate that changes with the updates goes on changing")
+    unscale: str = option(TOLD, help=HELP)
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_unscale(self.unscale, self.name)
         parse_spec(self.to, "optimizer")
 
     def run(self, program: Program) -> PassResult:
         result = self.result()
         graph = _graph(program)
         beside = lay_open(graph, scope=SCOPE)
+        remark(result, unscaled_paths(graph, self.unscale))
         paths = self._paths(program, graph)
         weights = [path.weight for path in paths]
         spec = parse_spec(self.to, "optimizer")
