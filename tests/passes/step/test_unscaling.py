@@ -1,0 +1,52 @@
+"""Gradients are unscaled in front of all else, whatever order an optimizer has and whatever number it divides by."""
+
+from __future__ import annotations
+
+import pytest
+from boost_compile.ir.core.errors import OptionError
+from boost_compile.passes.clip_gradients import ClipGradients
+from boost_compile.passes.step.unscaling import unscaled_paths
+
+from tests.graphs import program
+
+STEP = """
+state %w: float32[2]
+state %m: float32[2]
+graph @step(%x: float32[2]) -> (loss) {
+  %w0 = Load(%w, umonad) scope("Default/net-Net/op") @f
+  %y = Mul(%w0, %x) scope("Default/net-Net/op") @f
+  %loss = ReduceSum(%y, (), false) scope("Default/net-Net/op") @f3
+  %g = Mul(%x, float32[2]<SCALE, SCALE>) scope("Gradients/Default/net-Net/op") @b3
+  %d = Mul(%w0, float32[]<0.5>) scope("Default/opt-Own/op")
+  %pair = MakeTuple(%d, %g) scope("Default/opt-Own/op")
+  %sum = AddN(%pair) : float32[2] scope("Default/opt-Own/op")
+  %s = RealDiv(%sum, float32[]<SCALE>) scope("Default/opt-Own/op")
+  %u = UpdateState(umonad, %y)
+  %up = ApplyMomentum(%w, %m, 0.1, %s, 0.9, %u) : float32[2] scope("Default/opt-Own/op")
+  %end = UpdateState(%u, %up)
+  %r = Depend(%loss, %end)
+  return %r
+}"""
+
+
+@pytest.mark.parametrize("scale", [2.0, 8.0, 12.0, 16.0, 1000.0])
+def test_the_decay_comes_last(scale: float) -> None:
+    graph = program(STEP.replace("SCALE", str(scale))).graphs["step"]
+    (path,) = unscaled_paths(graph, "told")
+    assert ([p.stage for p in path.points], path.assumed) == (["", "unscale", "weight-decay"], "")
+    (found,) = [node for node in graph if node.op.name == "ApplyMomentum"]
+    assert found.operand(3).op.name == "AddN"  # type: ignore[attr-defined]
+    terms = found.operand(3).operand(0).operands  # type: ignore[attr-defined]
+    assert [t.op.name for t in terms] == ["RealDiv", "RealDiv"]
+
+
+def test_none_leaves_the_factor_to_the_optimizer() -> None:
+    graph = program(STEP.replace("SCALE", "8.0")).graphs["step"]
+    (path,) = unscaled_paths(graph, "none")
+    assert [p.stage for p in path.points] == ["", "weight-decay"]
+
+
+@pytest.mark.parametrize("said", ["0", "-2", "some"])
+def test_what_is_no_number_is_refused(said: str) -> None:
+    with pytest.raises(OptionError, match="'unscale' must be a number above 0, none or told"):
+        ClipGradients(unscale=said)
