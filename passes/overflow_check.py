@@ -112,7 +112,7 @@ class OverflowCheck(Pass):
             if own_check is not None:
                 found = self._adopt(graph, own_check, result)
             else:
-                found = self._check_update(graph, roles, count)
+                found = self._check_update(graph, roles, count, consumes=program.consumes(graph.name))
             checked.update(dict.fromkeys(found))
         program.schedule = replace(program.schedule, max_skipped=self.max_skipped or None)
         put_scale_rule(program)
@@ -149,12 +149,14 @@ class OverflowCheck(Pass):
                 node.set_operand(1, kept)
         return overflow
 
-    def _check_update(self, graph: Graph, roles: Mapping[str, str], count: str | None) -> list[str]:
+    def _check_update(
+        self, graph: Graph, roles: Mapping[str, str], count: str | None, *, consumes: bool
+    ) -> list[str]:
         """Makes the update of one graph conditional; returns the weights whose gradients are checked. ``count`` names
-        the state that counts micro-batches, where each is judged by itself."""
+        the state that counts micro-batches, where each is judged by itself; ``consumes``: whether the graph has one."""
         fx = Effects(graph)
         updates = update_effects(fx, roles)
-        by_itself = graph.inputs and (count is not None or self.detect == "status")
+        by_itself = consumes and (count is not None or self.detect == "status")
         own = self._micro_batch_overflows(graph) if by_itself else None
         paths = gradient_paths(graph)
         gradients = {v: path.weight for path in paths for v in path.at("finite-check", graph).values}

@@ -176,7 +176,14 @@ class Program(Displayed):
 
     def micro_batches(self) -> int:
         """The number of micro-batches that one cycle consumes."""
-        return sum(e.repeat for e in self.schedule.cycle if self.graphs[e.graph].inputs)
+        return sum(e.repeat for e in self.schedule.cycle if self.consumes(e.graph))
+
+    def consumes(self, graph: str) -> bool:
+        """Whether a run of a graph consumes a micro-batch. Where no graph takes inputs, the cell makes its data itself:
+        then each does but that which ends a cycle."""
+        if any(g.inputs for g in self.graphs.values()):
+            return bool(self.graphs[graph].inputs)
+        return self.schedule.flush is None or graph.partition(".")[0] != self.schedule.flush
 
     def copy(self) -> Program:
         """Graphs and records copied, state bytes shared."""

@@ -246,7 +246,7 @@ def _begin(program: Program, graph: Graph, paths: Sequence[GradientPath], space:
         _mark_gradients(graph, paths)
     gradients = {path.weight: summed(path.at("clip", graph), scope=SCOPE) for path in paths}
     images = passed_on(graph, [value for _, value in named_results(graph)])
-    own = _term(graph, weighted) if graph.inputs else None
+    own = _term(graph, weighted) if program.consumes(graph.name) else None
     fx = Effects(graph)
     fx.drop(update_effects(fx, {name: variable.role for name, variable in program.state.items()}))
     total, share = _sums(fx, program, own, weighted)

@@ -203,7 +203,7 @@ class _Measuring:
         n, graph, count = self.n, self.graph, self.program.schedule.count
         assert count is not None
         terms = _terms(graph)
-        own = bool(graph.inputs)
+        own = self.program.consumes(graph.name)
         counted = self.fx.load(graph.state(count, tensor("float32")), scope=SCOPE)
         number = n.op("Add", counted, n.number(1.0 if own else 0.0))
         self.always.append(number)
@@ -235,7 +235,7 @@ class _Measuring:
     def _square_of_sums(self, weight: str) -> Value:
         """The squared norm of the sum of a weight's gradients over the cycle."""
         graph, names = self.graph, self.plan.sums[weight]
-        if graph.inputs:
+        if self.program.consumes(graph.name):
             sums: list[Value] = [node for node in adding_nodes(graph) if _added_to(node) in names]
         else:
             sums = [self.fx.load(graph.state(name, self.program.state[name].type), scope=SCOPE) for name in names]

@@ -78,7 +78,7 @@ class Monitor(Pass):
         for graph in program.graphs.values() if weights else ():
             if graph in updating:
                 measure_cycle(program, graph, plan, paths[graph.name])
-            elif graph.inputs and plan.sums:
+            elif program.consumes(graph.name) and plan.sums:
                 measure_micro_batch(program, graph, plan)
         result.matched = result.changed = len(weights)
         result.statistics = {"weights monitored": len(weights), "numbers": sum(map(len, plan.vectors.values()))}

@@ -22,9 +22,9 @@ def layers_by_depth(program: Program) -> list[list[str]]:
     a layer, and the vectors that are used on what comes of it belong to it, so that a convolution and its BatchNorm
     stay together. The order in which nodes stand does not matter. Linear in nodes."""
     weights = {path.weight for graph in updating_graphs(program) for path in gradient_paths(graph)}
-    feeding = next((g for g in program.graphs.values() if g.inputs), None)
+    feeding = next((g for name, g in program.graphs.items() if program.consumes(name)), None)
     if feeding is None:
-        raise PassError("no graph of the program takes inputs, so none has a forward part")
+        raise PassError("no graph of the program consumes micro-batches, so none has a forward part")
     network = _Network(feeding, network_parts(feeding))
     place = {name: i for i, name in enumerate(program.state)}
     used = {

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ def capture(cell: Any, *inputs: Any) -> Program:
     _refuse_other_kinds(cell)
     training, given, is_labelled = _training_cell(cell, inputs)
     name = _name(cell)
-    if not given:
+    if not given and _takes_inputs(training):
         raise RuntimeFailure(f"{name}: the inputs are missing.", python=f"{HOW}.")
     tensors = [_tensor(name, i, value) for i, value in enumerate(given)]
     with scratch_folder() as folder, _in_training_mode(training):
@@ -127,6 +128,14 @@ def _training_cell(cell: Any, inputs: Sequence[Any]) -> tuple[Any, Sequence[Any]
         )
     network = cell if loss is None else LossOfLastInput(cell, loss)
     return nn.TrainOneStepCell(network, optimizer), inputs[2:], loss is not None
+
+
+def _takes_inputs(cell: Any) -> bool:
+    """Whether a training cell, or the network that it hands its inputs to, cannot do without any."""
+    wanted = signature(cell.construct).parameters.values()
+    if any(p.kind is p.VAR_POSITIONAL for p in wanted):
+        return not hasattr(cell, "network") or _takes_inputs(cell.network)
+    return any(p.default is p.empty for p in wanted)
 
 
 def _refuse_parts(inputs: Sequence[Any]) -> None:

@@ -20,13 +20,13 @@ def plan_turns(program: Program, schedule: Schedule) -> list[Turn]:
     """Turn i runs when i micro-batches of a cycle of ``schedule`` (the program's, or a variant of it) have been
     consumed.
 
-    Graphs without inputs run right after the entry before them; those that open the cycle, before its first graph.
+    Graphs that consume none run right after the entry before them; those that open the cycle, before its first graph.
     """
     turns: list[Turn] = []
     opening: list[str] = []
     for entry in schedule.cycle:
         for _ in range(entry.repeat):
-            if program.graphs[entry.graph].inputs:
+            if program.consumes(entry.graph):
                 turns.append(Turn((*opening, entry.graph), entry.graph))
                 opening = []
             elif turns:
