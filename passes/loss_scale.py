@@ -126,7 +126,8 @@ class LossScale(Pass):
             made = []
         if updates and not change_divisor(graph, lambda old: graph.create("Mul", [old, scale], scope=SCOPE)):
             divisor = declare_divisor(scale)
-            sums = [use for start in accumulated(graph) for use in start.uses]
+            # A constant has no derivative in it to be scaled.
+            sums = [use for start in accumulated(graph) if not start.is_constant for use in start.uses]
             divide_gradients(graph, dict.fromkeys(sums or wanted, divisor), scope=SCOPE)
         # A copy: what is returned must not be the memory that the end of the cycle writes.
         shown = graph.create("TensorMove", [scale], scope=SCOPE)

@@ -149,9 +149,7 @@ class OverflowCheck(Pass):
                 node.set_operand(1, kept)
         return overflow
 
-    def _check_update(
-        self, graph: Graph, roles: Mapping[str, str], count: str | None, *, consumes: bool
-    ) -> list[str]:
+    def _check_update(self, graph: Graph, roles: Mapping[str, str], count: str | None, *, consumes: bool) -> list[str]:
         """Makes the update of one graph conditional; returns the weights whose gradients are checked. ``count`` names
         the state that counts micro-batches, where each is judged by itself; ``consumes``: whether the graph has one."""
         fx = Effects(graph)

@@ -65,8 +65,8 @@ class Carry:
         kind = "input" if isinstance(value, Input) else "value"
         where = "" if isinstance(value, Input) else f" of {site(value)}"
         raise PassError(
-            f"{self._states(dependence)} (by {site(write)}) depends on the batch by the {kind} '{name}'{where}, and "
-            "not through averaged gradients alone: with one update for several micro-batches it would take the last one's. "
+            f"{self._states(dependence)} (by {site(write)}) depends on the batch by the {kind} '{name}'{where}, not "
+            "through averaged gradients alone: with one update for several micro-batches it would take the last one's. "
             f"Say what it is to take: {SCOPE}{{carry={name}:last}}, or mean{each}"
         )
 

@@ -10,7 +10,7 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
-from ...ir.analysis.training.trains import OF_A_LOSS, OWN_VALUES, what_is_missing
+from ...ir.analysis.training.trains import what_is_missing
 from ...ir.core.errors import Error, RuntimeFailure
 from ...ir.core.program import Program
 from ...ir.rewrite.evaluation import note_label
@@ -31,7 +31,8 @@ def capture(cell: Any, *inputs: Any) -> Program:
     """Captures a live training cell as a program, as if it had been exported and loaded.
 
     ``cell`` is a training cell (``nn.TrainOneStepCell(…)`` or one of your own that holds an optimizer). ``inputs`` are
-    one micro-batch: arrays or Tensors, ``Tensor(shape=[None, …])`` for any number of samples. You may give the parts of
+    one micro-batch: arrays or Tensors, ``Tensor(shape=[None, …])`` for any number of samples; none for a cell that
+    makes its data itself. You may give the parts of
     a cell instead: ``capture(network, loss, optimizer, *inputs)``, with the labels as the last input, and None for
     ``loss`` where the network returns its loss.
 
@@ -52,8 +53,6 @@ def capture(cell: Any, *inputs: Any) -> Program:
         program = read_export(path)
     missing = what_is_missing(program)
     if missing is not None:
-        if missing.endswith(OWN_VALUES):
-            raise RuntimeFailure(f"{name} {missing}. {OF_A_LOSS}.")
         raise RuntimeFailure(f"{name} {missing}, so there is nothing to train.", python=f"{HOW}.")
     program.name, program.source = name, {"cell": name}
     if is_labelled:

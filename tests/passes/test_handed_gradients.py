@@ -84,7 +84,40 @@ class StepSize(Net):
         return ((self.learned(x * self.v, self.s) * self.w) ** 2).mean()
 
 
-NETWORKS = [ForwardValue, AnInput, AWeight, OwnBackward, OwnBackwardOfAnInput, TheWeight, StepSize]
+class InputAlone(Net):
+    """There is no backward node at all."""
+
+    def construct(self, x):
+        return (x * self.w).sum() + self.v.sum() + 2.0 * self.s
+
+
+class Constants(Net):
+    def construct(self, x):
+        return x.sum() + self.w.sum() + self.v.sum() + 2.0 * self.s
+
+
+NETWORKS = [
+    ForwardValue,
+    AnInput,
+    AWeight,
+    OwnBackward,
+    OwnBackwardOfAnInput,
+    TheWeight,
+    StepSize,
+    InputAlone,
+    Constants,
+]
+
+
+class WithoutInputs(Net):
+    """It holds its data itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.x = Tensor(batches()[0])
+
+    def construct(self):
+        return (ops.tanh(self.x * self.v * self.s) * self.w).sum()
 
 
 def cell(network: type[Net]) -> Any:
@@ -109,7 +142,7 @@ def session(network: type[Net], passes: str) -> bc.Session:
 
 
 @pytest.mark.parametrize("network", NETWORKS)
-@pytest.mark.parametrize("more", ["", ",loss-scale,overflow-check,clip-gradients{limit=1e6}"], ids=["", "scaled"])
+@pytest.mark.parametrize("more", ["", ",loss-scale?,overflow-check,clip-gradients{limit=1e6}"], ids=["", "scaled"])
 def test_what_is_handed_is_averaged(network: type[Net], more: str) -> None:
     """One update from the same state is affine in the gradient: from the mean it leads to the mean of both."""
     first, second = (natively(network, [x]) for x in batches())
@@ -129,3 +162,25 @@ def test_what_is_handed_is_measured_and_clipped(network: type[Net]) -> None:
     np.testing.assert_allclose(float(run.step(x).outputs["gradient_norm"]), norm, rtol=1e-5)
     for key, g in gradients.items():
         np.testing.assert_allclose(run.state()[key], g * min(1, 0.125 / norm), atol=1e-6, err_msg=key)
+
+
+@pytest.mark.parametrize(
+    ("passes", "runs"),
+    [
+        ("overflow-check,clip-gradients{limit=1e6}", 1),
+        ("loss-scale,recompute?", 1),
+        ('replace-optimizer{to="momentum{lr=0.1,momentum=0.9}"}', 1),
+        ("gradient-accumulation{steps=2},loss-scale,overflow-check{policy=skip-micro}", 2),
+        ("gradient-accumulation{steps=2,split=fused},overflow-check{policy=skip-micro}", 2),
+    ],
+)
+def test_a_cell_without_inputs(passes: str, runs: int) -> None:
+    trained = cell(WithoutInputs)
+    run = bc.Session(bc.compile(bc.capture(cell(WithoutInputs)), passes), share=False)
+    assert run.cycle_length == runs
+    for _ in range(3):
+        trained()
+        for _ in range(runs):
+            run.step()
+    for p in trained.get_parameters():
+        np.testing.assert_allclose(run.state()[p.name], p.asnumpy(), atol=2e-6, err_msg=p.name)

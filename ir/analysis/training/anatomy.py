@@ -52,7 +52,7 @@ from ..effects.effect_list import EffectList, list_effects
 from ..effects.state_access import Effect, Summary, describe, states_behind, summarize
 from ..functions.calls import bindings
 from .loss import find_loss
-from .network import BACKWARD, FORWARD, OTHER, image, network_parts
+from .network import BACKWARD, FORWARD, OTHER, image, mark, network_parts
 from .origins import Computed, Origins
 from .update_side import UpdateSide, find_updates, update_side
 from .weights import WeightInfo, find_weights
@@ -113,7 +113,7 @@ def anatomy(graph: Graph, parts: dict[Node, str] | None = None) -> TrainingAnato
     parts = network_parts(graph, known) if parts is None else parts
     updates = find_updates(graph, parts, known)
     backward = {node: None for node, part in parts.items() if part == BACKWARD}
-    if not backward:
+    if not backward and not any(map(mark, parts)):
         _refuse_forward(graph, bound, updates)
     if not updates:
         raise AnatomyError(f"'{graph.name}' computes gradients but updates no state: no optimizer. {HOW_TO_EXPORT}")

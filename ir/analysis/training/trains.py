@@ -5,19 +5,11 @@ from __future__ import annotations
 from ...core.errors import AnatomyError
 from ...core.predicates import is_optimizer
 from ...core.program import Program
-from ...core.sites import site
 from ..effects.state_access import states_behind, summarize
 from ..functions.calls import bindings
 from .network import BACKWARD, network_parts
 from .update_side import find_updates
 
-OWN_VALUES = "what it updates from is no gradient of a loss that MindSpore derived"
-"""A rule of learning without a derivative (contrastive divergence) does that on purpose: it trains, but natively."""
-OF_A_LOSS = (
-    "Passes work on gradients of a loss: write one whose derivative is this update (for contrastive divergence the "
-    "difference of the free energies of data and samples, the samples behind ops.stop_gradient), take the gradients by "
-    "ops.value_and_grad, and give them to the optimizer"
-)
 _NOT_TRAINED = {"unknown", "statistic"}
 
 EXPORT = (
@@ -39,8 +31,6 @@ def check_trains(program: Program) -> None:
     missing = what_is_missing(program)
     if missing is None:
         return
-    if missing.endswith(OWN_VALUES):
-        raise AnatomyError(f"program '{program.name}' {missing}. {OF_A_LOSS}.")
     text = f"program '{program.name}' {missing}, so a step would train nothing."
     if program.source.get("file", "").lower().endswith(".onnx"):
         python, command = f"{DIFFERENTIATE[0]}.", f"{DIFFERENTIATE[1]}."
@@ -53,7 +43,7 @@ def what_is_missing(program: Program) -> str | None:
     """Why a step would train nothing, as the rest of a sentence; None for a program that trains.
 
     A graph without the marks of MindSpore's autodiff, such as one made by hand, trains where it writes state that is
-    known to be trained (its role says so).
+    known to be trained (its role says so), or where an optimizer updates it from whatever the cell hands it.
     """
     has_backward = updates = False
     for name in program.schedule.graphs():
@@ -71,12 +61,9 @@ def what_is_missing(program: Program) -> str | None:
             if "weight" in roles or (effect.node not in parts and not roles <= _NOT_TRAINED):
                 return None
             updates |= effect.node not in parts
-    if has_backward and updates:
-        return None
     nodes = (node for graph in program.graphs.values() for node in graph.all_nodes())
-    optimizer = next(filter(is_optimizer, nodes), None)
-    if optimizer is not None:
-        return f"updates state by {site(optimizer)} but has no backward part: {OWN_VALUES}"
+    if (has_backward and updates) or any(map(is_optimizer, nodes)):
+        return None
     if has_backward:
         return "computes gradients, but no optimizer takes them"
     return "is a forward graph: it has no backward part and no optimizer"

@@ -267,7 +267,7 @@ def test_an_optimizer_that_leaves_the_weight_to_an_assignment() -> None:
     assert gradient(found) == ["g"]
 
 
-UNMARKED = STEP.replace(" @b", "").replace("UPDATE", MOMENTUM)
+UNMARKED = STEP.replace(" @b", "").replace(" @f", "").replace("UPDATE", MOMENTUM)
 REFUSED = {
     "a forward graph": (
         "graph @step(%x: float32[2]) {\n%y = Neg(%x)\nreturn %y\n}",
