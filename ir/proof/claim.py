@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
+from ..analysis.training.anatomy import anatomy
+from ..analysis.training.dependence import dependences
+from ..core.errors import AnatomyError
+from ..core.graph import Graph
 from ..core.program import Program
+from ..core.sites import site
 from ..core.wording import counted
 from .promises import promises_of
 from .sides import steps_of_one_graph
@@ -28,3 +35,15 @@ def claim_of(program: Program) -> str:
         f"from the {how} of its own gradients{over or ','} and each micro-batch moves the network's own state as "
         "the original does"
     )
+
+
+def of_the_last(graph: Graph) -> str:
+    """What updates take of the last micro-batch besides gradients; ``graph``: the original's."""
+    with suppress(AnatomyError):
+        taken = [
+            f"{site(value)} for {', '.join(list(dependence.states)[:3])}{', …' if len(dependence.states) > 3 else ''}"
+            for value, dependence in dependences(anatomy(graph)).items()
+        ]
+        if taken:
+            return f"; besides gradients it takes the last micro-batch's value alone: {'; '.join(taken)}"
+    return ""

@@ -17,7 +17,7 @@ from ..symbolic.execution import Unproved
 from ..symbolic.terms import Terms
 from . import formulas
 from .before import compare_order, compare_start
-from .claim import claim_of
+from .claim import claim_of, of_the_last
 from .cycle_end import Scenario, end_of_cycle, judge
 from .expected import Expected, expect
 from .formulas import rounding
@@ -48,6 +48,8 @@ def _prove(original: Program, program: Program, terms: Terms, cycles: str) -> tu
         compare_start(original, program, proof)
         sides = Sides(original, program, terms, cycles)
         proof.alike = sides.alike
+        if sides.averaged:
+            proof.claim += of_the_last(sides.graph)
         expected = expect(sides, proof)
         frozen = expected.frozen
         if sides.averaged or expected.changed.statement is not None:

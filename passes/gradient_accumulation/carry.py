@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...ir.analysis.training.anatomy import TrainingAnatomy
+from ...ir.analysis.training.dependence import Dependence, dependences
 from ...ir.core.errors import PassError
 from ...ir.core.graph import Input, Value
 from ...ir.core.names import FORWARD_ID
 from ...ir.core.sites import site
 from ...ir.core.types import TensorType
 from ..step.split import Crossing, Cut
-from .dependence import Dependence, dependences
 from .graphs import SCOPE
 from .plan import Kept
 
@@ -25,7 +25,8 @@ class Carry:
         self.graph = found.graph
         self.weights = {info.name for info in found.weights}
         self.cut = cut
-        self.depends = dependences(found, [c.value for c in cut.carried])
+        carried = {c.value for c in cut.carried}
+        self.depends = {v: d for v, d in (dependences(found) if carried else {}).items() if v in carried}
         self._said = {name: how for name, _, how in (entry.rpartition(":") for entry in said)}
         used: set[str] = set()
         self.how: dict[Value, str] = {}

@@ -75,6 +75,16 @@ def test_the_reduction_is_the_one_that_was_asked_for(reduction: str) -> None:
     assert not proof(original, program).proved
 
 
+def test_what_an_update_takes_of_the_last_micro_batch_alone_is_said() -> None:
+    original = load("gated_update")
+    found = bc.prove(original, bc.compile(original, "gradient-accumulation{steps=3,carry=last}"))
+    assert found.proved, show(found.proof) or found.objection
+    assert "takes the last micro-batch's value alone: " in found.proof.claim
+    assert not bc.prove(original, bc.compile(original, "gradient-accumulation{steps=3,carry=mean}")).proved
+    plain = bc.prove(load("mlp"), bc.compile(load("mlp"), "gradient-accumulation{steps=3}"))
+    assert "alone" not in plain.proof.claim
+
+
 WEIGHED = "gradient-accumulation{steps=3,reduction=weighted,weight=inputs1}"
 
 

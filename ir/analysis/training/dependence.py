@@ -7,21 +7,21 @@ whether it is finite is finite in the mean if it is in all micro-batches.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from ...ir.analysis.effects.state_access import describe, states_behind
-from ...ir.analysis.functions.calls import picked, switch_behind, targets
-from ...ir.analysis.training.anatomy import TrainingAnatomy
-from ...ir.analysis.training.network import BACKWARD
-from ...ir.core.graph import Graph, Input, Node, State, Value
-from ...ir.core.op import CALL
-from ...ir.core.predicates import is_effect, is_random
-from ...ir.core.primitives import Family, named
-from ...ir.core.types import is_monad
-from ...ir.core.walk import carried_operands, walk
-from ..step.split import NETWORK
+from ...core.graph import Graph, Input, Node, Value
+from ...core.op import CALL
+from ...core.predicates import is_effect, is_random
+from ...core.primitives import Family, named
+from ...core.types import is_monad
+from ...core.walk import carried_operands, walk
+from ..effects.state_access import describe, states_behind
+from ..functions.calls import picked, switch_behind, targets
+from .anatomy import TrainingAnatomy
+from .network import BACKWARD, FORWARD
 
+_NETWORK = (FORWARD, BACKWARD)
 _TESTING = named(Family.FINITE, Family.OVERFLOWED)
 
 
@@ -36,15 +36,16 @@ class Dependence:
     gradients: bool = False
 
 
-def dependences(found: TrainingAnatomy, values: Sequence[Value]) -> dict[Value, Dependence]:
-    """Those of ``values`` that differ from batch to batch and that writes of the update side follow from."""
-    values = [v for v in values if _varies(v, found)] if values else []
-    if not values:
-        return {}
+def dependences(found: TrainingAnatomy) -> dict[Value, Dependence]:
+    """The forward values and inputs that differ from batch to batch, and what of the update side follows from them."""
     asked = _Update(found)
     writes = list(asked.writes())
-    met = set(walk([v for node, _ in writes for v in asked.taken(node)], asked.behind))
-    result = {v: Dependence() for v in values if v in met}
+    varying = _varying(found)
+    result = {
+        value: Dependence()
+        for value in walk([v for node, _ in writes for v in asked.taken(node)], asked.behind)
+        if value in varying and (found.part(value) == FORWARD if isinstance(value, Node) else isinstance(value, Input))
+    }
     for node, states in writes if result else ():
         behind = set(walk(asked.taken(node), asked.behind))
         hit = [v for v in result if v in behind]
@@ -68,14 +69,14 @@ class _Update:
         self.found = found
         self.calls: dict[Graph, list[Node]] = {}
         for node in found.graph.all_nodes():
-            if node.op is CALL and found.part(node) not in NETWORK:
+            if node.op is CALL and found.part(node) not in _NETWORK:
                 for target in targets(node) or ():
                     self.calls.setdefault(target.function, []).append(node)
 
     def writes(self) -> Iterator[tuple[Node, list[str]]]:
         """The nodes that write state, with its names."""
         for node in self.found.graph.all_nodes():
-            if self.found.part(node) in NETWORK or node.op is CALL or not is_effect(node):
+            if self.found.part(node) in _NETWORK or node.op is CALL or not is_effect(node):
                 continue
             effect = describe(node, self.found.known)
             if effect is not None and effect.writes:
@@ -94,7 +95,7 @@ class _Update:
     def behind(self, value: Value) -> Sequence[Value]:
         if isinstance(value, Input):
             return self.found.bound.get(value, ())
-        if not isinstance(value, Node) or self.found.part(value) in NETWORK:
+        if not isinstance(value, Node) or self.found.part(value) in _NETWORK:
             return ()
         items = picked(value, self.found.bound)
         if items is not None:
@@ -117,18 +118,16 @@ def _condition(call: Node) -> list[Value]:
     return [] if switch is None else [switch.operand(0)]
 
 
-def _varies(value: Value, found: TrainingAnatomy) -> bool:
-    """Whether a value may differ from one micro-batch of a window to the next."""
-    written: dict[Value, list[Node]] = {}
-    for effect in found.effects.writes():
-        if found.part(effect.node) in NETWORK:
-            for state in effect.writes:
-                written.setdefault(state, []).append(effect.node)
-
-    def following(here: Value) -> Iterable[Value]:
-        return written.get(here, ()) if isinstance(here, State) else carried_operands(here)
-
-    return any(
-        (isinstance(v, Input) and v in found.graph.inputs) or (isinstance(v, Node) and is_random(v))
-        for v in walk([value], following)
-    )
+def _varying(found: TrainingAnatomy) -> set[Value]:
+    """What may differ from one micro-batch to the next. Linear in nodes for each state that passes it on."""
+    varying: set[Value] = {v for v in found.graph.inputs if not is_monad(v.type)}
+    while True:
+        before = len(varying)
+        for node in found.graph:
+            if node not in varying and (is_random(node) or not varying.isdisjoint(carried_operands(node))):
+                varying.add(node)
+        for effect in found.effects.writes():
+            if effect.node in varying and found.part(effect.node) in _NETWORK:
+                varying |= effect.writes
+        if len(varying) == before:
+            return varying
