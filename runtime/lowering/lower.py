@@ -1,7 +1,7 @@
 """All lowerings in their order, run on one copy of a graph.
 
-What this process is in its job comes first, then random numbers, then what MindSpore's CPU engine needs or does better,
-and last what each target needs of any graph.
+The chain of effects comes first, and what this process is in its job, then random numbers, then what MindSpore's CPU
+engine needs or does better, and last what each target needs of any graph.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from . import (
     adasum,
     alone,
     anchor,
+    chain,
     constant_results,
     cropping,
     draws,
@@ -44,7 +45,7 @@ from .idle import idle_graph
 FOR_ANY_GRAPH: tuple[Lowering, ...] = (cropping, own_constants, anchor, constant_results)
 """Those that an evaluation network needs too."""
 LOWERINGS: tuple[Lowering, ...] = (
-    shares, ownership, adasum, alone, world,
+    chain, shares, ownership, adasum, alone, world,
     draws, seeds, host_clearing,
     reciprocal, predication, dropping, host_scalars, half_state, row_means, broadcasting, transposing, late_casts,
     packing, joint_updates, norm_as_test, self_products, finite_test, clearing, staggering,

@@ -44,7 +44,8 @@ def found(body: str) -> dict[str, tuple[list[str], bool, bool]]:
             "%p = Mul(%w0, %w0)\n%d = Add(%g, %p)\n%up = ApplyGradientDescent(%w, %rate, %d, %u) : float32[2]", {},
         ),
         (
-            "%ok = IsFinite(%loss)\n%p = Cast(%ok, 43) : float32[]\n%up = ApplyGradientDescent(%w, %p, %g, %u) : float32[2]",
+            "%ok = IsFinite(%loss)\n%p = Cast(%ok, 43) : float32[]\n"
+            "%up = ApplyGradientDescent(%w, %p, %g, %u) : float32[2]",
             {"loss": (["w"], True, True)},
         ),
         (
