@@ -47,9 +47,10 @@ def unscale_first(paths: Iterable[GradientPath]) -> bool:
     sum: ``(g + s d) / s`` is ``g / s + d``. Says whether anything was changed: then the paths are to be found anew."""
     changed: set[Value] = set()
     for path in paths:
-        place = {point.stage: k for k, point in reversed([*enumerate(path.points)])}
-        decay, unscale = place.get("weight-decay", 0), place.get("unscale", 0)
-        if not 0 < decay < unscale or any(p.stage not in _LINEAR for p in path.points[decay:unscale]):
+        stages = [point.stage for point in path.points]
+        decay = stages.index("weight-decay") if "weight-decay" in stages else len(stages)
+        unscale = next((k for k, stage in enumerate(stages) if k > decay and stage not in _LINEAR), decay)
+        if unscale == decay or stages[unscale] != "unscale":
             continue
         total, product = path.points[decay].values[0], path.points[unscale].values[0]
         if isinstance(total, Node) and isinstance(product, Node) and product not in changed:

@@ -156,6 +156,7 @@ class _Walk:
         self._cells = Cells(self.parts)
         self._judged: dict[Value, bool] = {}
         self._assumed = ""
+        self._undone: list[float | None] = []
 
     def follows(self, node: Node) -> bool:
         """Whether an update follows from what ``node`` computes; of functions that is not asked."""
@@ -223,6 +224,7 @@ class _Walk:
                 own = [(user, i) for user, i in here.takers if weight in self.users.updated_by(user, i)]
                 here.takers = own if own or constant else here.takers
                 here.measures = [] if constant else here.measures
+            self._undone = [_divisor(v) for p in points if p.stage == "unscale" for v in p.values]
             following = self._following(weight, here) or self._treated(weight, here)
             if following is None:
                 return points
@@ -403,18 +405,24 @@ class _Walk:
             return "clip" if judged else "unscale"
         if judged and outside is False:
             return None
-        number = scalar_of(factor.literal)
-        divisor = number if node.op.name in _DIVIDING or not number else 1.0 / number
+        divisor = _divisor(node)
+        undone = any(isclose(divisor, d, rel_tol=1e-6) for d in self._undone if d is not None and divisor is not None)
         if self.unscale is not None and not judged:
             told = divisor is not None and self.unscale != 1 and isclose(divisor, self.unscale, rel_tol=1e-6)
-            return "unscale" if told else None
+            return "unscale" if told and not undone else None
         primitive = outside is None and all(facts(u.op).gradient is not None for u in self._updates[weight])
         known = () if primitive or judged else self.multipliers
-        if known is not None and (is_among(known, divisor) if divisor is not None else self._holds(factor, known)):
+        multiplied = (
+            False if known is None
+            else is_among(known, divisor) if divisor is not None
+            else self._holds(factor, known)
+        )  # fmt: skip
+        if multiplied and not undone:
             return "unscale"
-        if outside is None or known is None:
+        if outside is None or known is None or multiplied:
             what = "a stage of the training cell" if primitive else "a part of the update"
-            why = "what multiplies the loss" if outside is False else "which cell computes it"
+            why = "which cell computes it" if outside is None else "what multiplies the loss"
+            why = "which of several divisions by one number unscales" if multiplied else why
             self._assumed = (
                 f"{site(node)} is taken for {what}: the file does not tell {why}; unscale=NUMBER or none says"
             )
@@ -464,6 +472,14 @@ class _Walk:
 def _listed(value: Attribute) -> Sequence[Attribute]:
     """The elements of an attribute that is a list; none of another."""
     return value if isinstance(value, (tuple, list)) else ()
+
+
+def _divisor(value: Value) -> float | None:
+    """The constant that a node divides by; None where it divides by none."""
+    if not isinstance(value, Node) or value.op.name not in _SCALING:
+        return None
+    number = next((n for o in value.operands[:2][::-1] if (n := scalar_of(o.literal))), None)
+    return number if number is None or value.op.name in _DIVIDING else 1.0 / number
 
 
 def _is_number(value: Value) -> bool:
