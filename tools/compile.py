@@ -416,7 +416,7 @@ def _prove_after(source: Program, p: Pass, program: Program) -> None:
 
 
 def _conclude(job: Job, output: str, verification: Verification | None, proved: Proved | None) -> None:
-    """Prints proof and verification; exit status 1 if one does not hold."""
+    """Prints proof and verification; exit status 1 if one does not hold, 3 if no update was compared."""
     console = cli.console(stderr=job.silent or output == "-")
     if proved is not None and not (job.silent and proved.proved):
         from .proof.table import print_proof
@@ -426,8 +426,10 @@ def _conclude(job: Job, output: str, verification: Verification | None, proved: 
         from .verification.table import print_verification
 
         print_verification(verification, console)
-    if (proved is not None and not proved.proved) or (verification is not None and not verification.verified):
+    if proved is not None and not proved.proved:
         raise click.exceptions.Exit(1)
+    if verification is not None and not verification.verified:
+        raise click.exceptions.Exit(verification.exit_status)
 
 
 @contextmanager

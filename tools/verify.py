@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from ..ir.core.program import Program
     from .verification.report import Verification
 
-FAILED = 1
-
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
@@ -40,12 +38,13 @@ def command(**options: Any) -> None:
     """Runs ORIGINAL, a training graph, and PROGRAM, which was compiled from it, in MindSpore from the same state, and
     checks what the passes promise, property by property.
 
-    Exit status: 0 verified, 1 a property failed or nothing was shown, 2 bad input."""
+    Exit status: 0 verified, 1 a property failed or showed nothing, 2 bad input, 3 nothing was verified, since no update
+    was compared."""
     verify(Job(**options))
 
 
 def verify(job: Job) -> None:
-    """Verifies and prints; exit status :data:`FAILED` where it does not hold."""
+    """Verifies and prints; exit status 1 where it does not hold, 3 where no update was compared."""
     from .original import read_original
 
     source, compiled = read_original(job.original), cli.read_program(job.program)
@@ -66,7 +65,7 @@ def verify(job: Job) -> None:
     else:
         print_verification(found, cli.console())
     if not found.verified:
-        raise click.exceptions.Exit(FAILED)
+        raise click.exceptions.Exit(found.exit_status)
 
 
 def check_made_from(source: Program, compiled: Program, path: str) -> None:

@@ -260,7 +260,7 @@ class _Judge:
         if failures:
             raise Stop(FAILED, "verify", "; ".join(failures))
         if not found.verified:
-            raise Stop(SHOWS_NOTHING, "verify", "vacuous")
+            raise Stop(SHOWS_NOTHING, "verify", found.unmatched or "vacuous")
         self.outcome.judges.append("boost-verify")
 
 

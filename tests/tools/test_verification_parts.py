@@ -89,7 +89,7 @@ def test_a_zero_in_a_gradient_that_is_all_noise_is_chance() -> None:
     assert (found["a"] > 3e-12).all()
     assert (found["b"] < 1e-6).all()
     assert (found["c"] > 0).tolist() == [[False, False], [True, True]]
-    halves = floors(magnitudes, layers, 2.0**-10, [unmoved, unmoved], 3e-8)
+    halves = floors(magnitudes, layers, 2.0**-10, [unmoved, unmoved], dict.fromkeys(magnitudes, 3e-8))
     assert halves["c"][0].tolist() == [3e-8, 3e-8], "what vanishes in float16 does not where it is scaled"
 
 

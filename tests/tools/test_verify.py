@@ -250,6 +250,25 @@ def test_compile_and_verify(
 # -- the command -------------------------------------------------------------------------------------------------------
 
 
+def test_where_no_update_was_compared_nothing_was_verified(
+    exported: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit status 3, whichever command it is; what else holds is no verification."""
+    program, asked = tmp_path / "a.boost", (exported("mlp"), "--passes", "adasum")
+    says = "Nothing was verified: no update was compared, because adasum changes training in a way"
+    done = shell(capsys, compile_command, *asked, "--verify", "-o", program)
+    assert done.code == 3
+    assert done.out.splitlines()[-1].startswith(says)
+    done = shell(capsys, command, exported("mlp"), program, "--json")
+    assert done.code == 3
+    assert done.document["verified"] is False
+    assert (done.document["exit_status"], done.document["verdict"].startswith(says)) == (3, True)
+    found = bc.verify(str(exported("mlp")), str(program))
+    assert not found
+    assert found.failures == ()
+    assert repr(found).startswith(says)
+
+
 def save(program: bc.Program, path: str) -> str:
     program.save(path)
     return path

@@ -18,6 +18,7 @@ from .progress import Progress, Silent
 from .promises import CENTRALIZATION, CHECK, COMPUTED, GROUPS, LOSS_SCALE, SCHEDULE, Promises, covers
 from .reference import Batch, Cycle, Reference, Values
 from .report import EXACT, FAILED, PASSED, VACUOUS, Deviation, Result
+from .scaled import ScaledReference
 from .schedule import rates_of, scheduled
 from .subject import Ran, Subject
 from .tolerance import compare
@@ -89,7 +90,15 @@ class Context:
     def subject(self) -> Subject:
         subject = Subject(self._certain, list(self.reference.initial), self.device)
         self._settle(subject)
+        if isinstance(self.reference, ScaledReference):
+            self.reference.scale_by(self._scale(subject))
         return subject
+
+    def _scale(self, subject: Subject) -> float:
+        """By how much the program multiplies its loss; of scales for groups of layers the largest."""
+        state = subject.state()
+        scales = (state[n] for n, v in self.program.state.items() if v.role == "loss-scale" and n in state)
+        return float(max((v.max() for v in scales if v.dtype.kind == "f" and v.size), default=1.0))
 
     @cached_property
     def poisoned(self) -> tuple[Subject, int]:

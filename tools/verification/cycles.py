@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...ir.analysis.training.anatomy import anatomy
+from ...ir.analysis.training.dependence import dependences
+from ...ir.core.sites import site
 from ...ir.core.wording import counted
 from .context import Context, NotApplicable, Property, moved
 from .promises import ACCUMULATION
@@ -27,7 +30,7 @@ class IdenticalMicroBatches(Property):
             raise NotApplicable("gradients are clipped or centralized: a step of the original does neither")
         c.takes_long()
         batches = [c.micro_batches(0)[0]] * c.length
-        if c.length > 1 and c.reference.remembers(batches[0]):
+        if c.length > 1 and not _held(c) and c.reference.remembers(batches[0]):
             raise NotApplicable("what forward passes write changes the gradients of the next micro-batch")
         c.subject.restart()
         ran = c.subject.cycle(batches)
@@ -51,6 +54,7 @@ class DifferentMicroBatches(Property):
         if reason := c.behind_updates:
             return self.result(VACUOUS, reason)
         c.needs_update()
+        _needs_means(c)
         deviations, shown = [], False
         for number, (found, ran, wanted) in enumerate(c.training):
             if not ran.last.updated:
@@ -61,6 +65,28 @@ class DifferentMicroBatches(Property):
             shown = shown or moved(wanted, weights or c.judged())
         detail = f"{counted(c.cycles, 'cycle')} of {c.length}"
         return self.verdict(deviations, detail, shown=shown)
+
+
+def _held(c: Context) -> list[str]:
+    """The states that the network reads as the last update left them, while micro-batches move what stands beside."""
+    return [name for name in c.base.state if f"window.{name}" in c.program.state]
+
+
+def _needs_means(c: Context) -> None:
+    """NotApplicable where a cycle of different micro-batches is no update by averaged gradients alone."""
+    accumulation = c.promises.one(ACCUMULATION)
+    if accumulation is None or c.length < 2:
+        return
+    if held := _held(c):
+        raise NotApplicable(f"the network reads '{held[0]}' as the last update left it: not computed here")
+    if accumulation.options()["carry"] == ("last",):
+        return
+    for graph in c.base.graphs.values():
+        for value, dependence in dependences(anatomy(graph)).items():
+            raise NotApplicable(
+                f"the update of '{next(iter(dependence.states))}' takes {site(value)} besides averaged gradients: what "
+                "it takes of several micro-batches is not computed here"
+            )
 
 
 SINGLE = 2.0**-23
@@ -80,6 +106,7 @@ class ShortCycle(Property):
             raise NotApplicable("a cycle is one micro-batch")
         if c.program.schedule.flush is None:
             raise NotApplicable("the program has no graph that ends a cycle early")
+        _needs_means(c)
         c.takes_long()
         c.subject.restart()
         deviations, shown = [], False
@@ -107,7 +134,7 @@ class Losses(Property):
         if not names:
             raise NotApplicable("the program returns nothing that the original returns")
         deviations = []
-        for step, micro in zip(ran.steps, wanted.micros, strict=True):
+        for step, micro in list(zip(ran.steps, wanted.micros, strict=True))[: 1 if _held(c) else None]:
             for name in names[:1]:
                 ours, reference = (np.asarray(x[name]) for x in (step.outputs, micro.outputs))
                 ours, reference = (x.astype(np.float32) if x.dtype.kind == "f" else x for x in (ours, reference))

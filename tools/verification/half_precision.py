@@ -12,6 +12,7 @@ from .context import Context, NotApplicable, Property
 from .gradient_error import Exact
 from .promises import MIXED, Promises
 from .report import FAILED, PASSED, VACUOUS, Deviation, Result
+from .scaled import ScaledReference
 
 BOUND = 0.25
 """Without ``error``: rounding to half precision leaves up to a few hundredths on the test networks, more in deep ones
@@ -46,8 +47,12 @@ class GradientsInHalfPrecision(Property):
         mixed = c.promises.having(MIXED)[-1]
         c.needs_forward()
         bound = mixed.options()["error"] or BOUND
-        exact = Exact(without(c.original, c.promises, c.program.target, MIXED), c.micro_batches(0), c.device)
-        errors = exact.errors([mixed])
+        judge = c.reference
+        assert isinstance(judge, ScaledReference)
+        program = without(c.original, c.promises, c.program.target, MIXED)
+        exact = Exact(program, c.micro_batches(0), c.device, judge.exact)
+        last = c.promises.network[-1] is mixed
+        errors = exact.errors([mixed], (judge.scaled or judge) if last else None)
         if not errors:
             return self.result(VACUOUS, "no gradient to speak of")
         worst = max(errors, key=lambda w: errors[w])

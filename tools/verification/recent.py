@@ -23,6 +23,10 @@ class Recent(Generic[T]):
         self._size, self._limit, self._held = size, limit, 0
         self._found: OrderedDict[tuple[object, ...], tuple[T, list[np.ndarray]]] = OrderedDict()
 
+    def clear(self) -> None:
+        self._found.clear()
+        self._held = 0
+
     def get(self, state: Mapping[str, np.ndarray], batch: Sequence[np.ndarray], compute: Callable[[], T]) -> T:
         names = sorted(state)
         arrays = [state[name] for name in names]

@@ -181,7 +181,7 @@ class Reference:
         """The noise floor of each gradient, up or down at random."""
         owners = {slot.name: slot.weights[0] for slot in self.probe.gradients}
         changes = self._near.get(state, batch, lambda: self._changes(state, batch))
-        floor = floors(magnitudes, owners, self.probe.unit, changes, self.probe.vanishing)
+        floor = floors(magnitudes, owners, self.probe.unit, changes, self.vanishing(state, batch))
         seeds = {weight: i for i, weight in enumerate(self.probe.weights)}
 
         def pattern(gradient: str, shape: tuple[int, ...]) -> np.ndarray:
@@ -192,6 +192,15 @@ class Reference:
             return signs(rows, np.random.default_rng(seeds[owners[gradient]])).reshape(shape)
 
         return {n: pattern(n, m.shape) * floor[n] for n, m in magnitudes.items()}
+
+    def forget(self) -> None:
+        """What is remembered is computed anew."""
+        self._micros.clear()
+        self._near.clear()
+
+    def vanishing(self, state: Mapping[str, np.ndarray], batch: Batch) -> Mapping[str, float]:
+        """Up to how much of each gradient is lost to the absolute spacing of half precision."""
+        return dict.fromkeys((slot.name for slot in self.probe.gradients), self.probe.vanishing)
 
     def _changes(self, state: Mapping[str, np.ndarray], batch: Batch) -> list[Values]:
         """By how much gradients change when weights and inputs are moved by a rounding unit, twice at random."""

@@ -17,6 +17,8 @@ original does not repeat itself, so nothing was shown."""
 
 
 STATUSES = (PASSED, FAILED, VACUOUS, DIFFERENCE, LEFT_OUT, NOT_APPLICABLE)
+WRONG, NOTHING = 1, 3
+"""Exit statuses of boost-verify that say: not verified, and nothing was verified."""
 _SHOWN = 6
 """How many properties ``repr`` names that do not hold."""
 
@@ -74,8 +76,8 @@ class Guilty:
 
 @dataclass(frozen=True, repr=False)
 class Verification(Displayed):
-    """The report of a verification. ``verified``: no property failed, and none was vacuous; it is true then. A quick
-    verification leaves some properties out, and says which.
+    """The report of a verification. ``verified``: an update was compared, no property failed, and none was vacuous; it
+    is true then. A quick verification leaves some properties out, and says which.
     """
 
     results: tuple[Result, ...]
@@ -89,6 +91,10 @@ class Verification(Displayed):
     hashes: Mapping[str, str] = field(default_factory=dict)
     """sha256 by role: ``original``, and each file of the program."""
     seconds: float = 0.0
+    unmatched: str = ""
+    """Why no update was compared with one of the original; "" where one was."""
+    reference: str = ""
+    """What the program was compared with, where that is not the file as MindSpore runs it, and why."""
 
     def __repr__(self) -> str:
         wrong = [r for r in self.results if r.status in (FAILED, VACUOUS)]
@@ -107,12 +113,24 @@ class Verification(Displayed):
         statuses = [r.status for r in self.results]
         counts = ", ".join(f"{statuses.count(s)} {s}" for s in STATUSES if s in statuses)
         left = [r.name for r in self.results if r.status == LEFT_OUT]
+        circumstances = f"{counts} ({self.data} data, seed {self.seed}, {self.seconds:.1f} s)"
+        if self.exit_status == NOTHING:
+            return f"Nothing was verified: no update was compared, because {self.unmatched}; {circumstances}."
         verified = ("Verified but for what was left out" if left else "Verified") if self.verified else "NOT verified"
-        return f"{verified}: {counts} ({self.data} data, seed {self.seed}, {self.seconds:.1f} s)."
+        against = f" ({self.reference})" if self.reference else ""
+        return f"{verified}{against}: {circumstances}."
 
     @property
     def verified(self) -> bool:
-        return not any(r.status in (FAILED, VACUOUS) for r in self.results)
+        return not self.exit_status
+
+    @property
+    def exit_status(self) -> int:
+        """That of boost-verify: 0 verified, 1 a property failed or was vacuous, 3 nothing failed, but no update was
+        compared."""
+        if any(r.status in (FAILED, VACUOUS) for r in self.results):
+            return WRONG
+        return NOTHING if self.unmatched else 0
 
     @property
     def failures(self) -> tuple[Result, ...]:
@@ -123,7 +141,7 @@ class Verification(Displayed):
         return {r.name: r for r in self.results}[name]
 
     def to_json(self) -> dict[str, Any]:
-        return {"verified": self.verified, **asdict(self)}
+        return {"verified": self.verified, "verdict": self.verdict(), "exit_status": self.exit_status, **asdict(self)}
 
 
 def numbers_of(r: Result) -> tuple[str, str, str, str]:

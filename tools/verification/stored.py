@@ -54,6 +54,8 @@ def _verification(d: Document) -> Verification:
         versions={name: v.text() for name, v in d["versions"].items()},
         hashes={name: v.text() for name, v in d["hashes"].items()},
         seconds=d["seconds"].number(),
+        unmatched=d["unmatched"].text(),
+        reference=d["reference"].text(),
     )
 
 

@@ -60,12 +60,16 @@ class Expected:
 
 
 def floors(
-    magnitudes: State, weights: Mapping[str, str], unit: float, changes: Sequence[State], vanishing: float = 0.0
+    magnitudes: State,
+    weights: Mapping[str, str],
+    unit: float,
+    changes: Sequence[State],
+    vanishing: Mapping[str, float] | None = None,
 ) -> dict[str, np.ndarray]:
     """The noise floor of each element of each gradient. ``magnitudes`` are mean absolute gradients of micro-batches,
     ``weights`` names the weight of each, and with it the layer; ``unit`` is the rounding unit of the coarsest float
     type in the backward part. ``changes`` are absolute differences to gradients at moved weights; the least of them
-    counts, since a ReLU that changes sides is no rounding. ``vanishing``: the least floor of all, zeros included."""
+    counts, since a ReLU that changes sides is no rounding. ``vanishing``: the least floor of each, zeros included."""
     layers = {name: weights[name].rpartition(".")[0] for name in magnitudes}
     largest: dict[str, float] = {}
     for name, magnitude in magnitudes.items():
@@ -84,7 +88,7 @@ def floors(
         alive = (
             (magnitude > 0) | np.any([c[name] != 0 for c in changes], axis=0) | (magnitude.max(initial=0.0) <= floor)
         )
-        found[name] = np.maximum(np.where(alive, floor, 0.0), vanishing)
+        found[name] = np.maximum(np.where(alive, floor, 0.0), (vanishing or {}).get(name, 0.0))
     return found
 
 

@@ -6,7 +6,6 @@ import logging
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from importlib import metadata
 from time import perf_counter
 from typing import Any
@@ -40,6 +39,7 @@ from .reference import Batch, Reference
 from .repeating import beyond_doubt
 from .replaced import ReplacedOptimizers
 from .report import FAILED, LEFT_OUT, NOT_APPLICABLE, Guilty, Result, Verification
+from .scaled import ScaledReference
 from .states import ForwardState, InitialState, RandomDraws, RemovedBatchNorms, StatisticsDifference
 
 log = logging.getLogger("boost_compile")
@@ -91,8 +91,7 @@ def verify(
     job = _Job(original, data, cycles, seed, device, references, quick, progress or Silent())
     results, notes = job.check(program, promises)
     updates = next(r for r in results if r.name == DifferentMicroBatches.name)
-    if updates.status == NOT_APPLICABLE:
-        notes.append(f"no update was compared with the original's: {updates.detail}")
+    unmatched = updates.detail if updates.status == NOT_APPLICABLE else ""
     guilty = None
     if bisect and any(r.failed for r in results) and promises.passes:
         names = [r.name for r in results if r.failed]
@@ -108,6 +107,7 @@ def verify(
         versions(),
         {},
         perf_counter() - start,
+        unmatched,
     )
 
 
@@ -131,13 +131,12 @@ class _Job:
         base = base_of(self.original, promises, program.target)
         _same_inputs(base, program)
         try:
-            reference = self._reference(base, promises)
+            reference = self._reference(base, promises, program.target)
         except AnatomyError as error:
             raise error.behind("this original cannot serve as a reference: ", AnatomyError) from error
         count = max(program.micro_batches(), 1) * self.cycles
         batches, notes = self._batches(base, promises, count)
-        in_float32 = partial(self._in_float32, promises, program.target) if is_mixed(promises) else None
-        _check_data(reference, batches, in_float32)
+        _check_data(reference, batches)
         context = Context(
             self.original, base, program, promises, reference, batches, self.cycles, self.device, self.seed,
             quick=self.quick, progress=self.progress,
@@ -161,15 +160,15 @@ class _Job:
         results, _ = self.check(program, promises, names, prefix)
         return [r for r in results if r.failed]
 
-    def _reference(self, base: Program, promises: Promises) -> Reference:
+    def _reference(self, base: Program, promises: Promises, target: str) -> Reference:
         key = (print_names(promises.network), base.pipeline, promises.weight)
         if key not in self.references:
-            self.references[key] = Reference(without_dropout(base), self.device, promises.weight)
+            if is_mixed(promises):
+                exact = without(self.original, promises, target, MIXED)
+                self.references[key] = ScaledReference(base, exact, self.device, promises.weight)
+            else:
+                self.references[key] = Reference(without_dropout(base), self.device, promises.weight)
         return self.references[key]
-
-    def _in_float32(self, promises: Promises, target: str) -> Reference:
-        """The original without mixed precision."""
-        return Reference(without_dropout(without(self.original, promises, target, MIXED)), self.device)
 
     def _batches(self, base: Program, promises: Promises, count: int) -> tuple[list[Batch], list[str]]:
         ((_, graph),) = base.graphs.items()
@@ -225,12 +224,11 @@ def _same_inputs(base: Program, program: Program) -> None:
             )
 
 
-def _check_data(reference: Reference, batches: Sequence[Batch], in_float32: Callable[[], Reference] | None) -> None:
-    """RuntimeFailure where this data would show nothing. ``in_float32``: the same without mixed precision, where a pass
-    makes the reference compute in half."""
+def _check_data(reference: Reference, batches: Sequence[Batch]) -> None:
+    """RuntimeFailure where this data would show nothing."""
 
     def not_finite(what: str, found: str) -> RuntimeFailure:
-        if in_float32 is not None and _are_finite(in_float32(), batches[:2]):
+        if isinstance(reference, ScaledReference) and _are_finite(reference.exact, batches[:2]):
             return RuntimeFailure(overflows(what))
         return RuntimeFailure(f"with this data the original's {found}: {GIVE_DATA}")
 
