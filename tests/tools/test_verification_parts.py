@@ -11,10 +11,11 @@ import mindspore as ms
 import numpy as np
 from boost_compile.passes.framework.pipeline import parse_pipeline
 from boost_compile.tools.verification.centralization import _mean
-from boost_compile.tools.verification.changes import make_change
+from boost_compile.tools.verification.changes import make_changes
 from boost_compile.tools.verification.context import differing
 from boost_compile.tools.verification.derivative import measure
 from boost_compile.tools.verification.gradient_error import Exact
+from boost_compile.tools.verification.probe import RAW
 from boost_compile.tools.verification.promises import Promises
 from boost_compile.tools.verification.proximal import proximal_update
 from boost_compile.tools.verification.reference import Reference
@@ -108,9 +109,14 @@ def test_what_clipping_rounds_is_left_behind_a_mean() -> None:
     """Seed 4087: where a row is clipped throughout, its mean leaves zeros or rounding, and AdaFactor makes a step of
     either."""
     passes = "tag-gradient-centralization,lower-gradient-centralization,clip-gradients{by=value,limit=0.05}"
-    probe: Any = SimpleNamespace(gradients=[SimpleNamespace(name="g", weights=("w",))])
-    change = make_change(probe, Promises(tuple(parse_pipeline(passes))), {"w"})
-    assert change is not None
+    slots = [SimpleNamespace(name="g", weights=("w",))]
+    cuts = [SimpleNamespace(stage=stage, gradients=slots) for stage in ("clip", "centralize")]
+    probe: Any = SimpleNamespace(gradients=slots, cuts=cuts)
+    changes = make_changes(probe, Promises(tuple(parse_pipeline(passes))), {"w"})
+
+    def change(given: Any, state: Any, noise: Any = None) -> Any:
+        return changes["centralize"](changes["clip"](given, state, noise), state, noise)
+
     given = {"g": np.array([[1.0, 2.0, 3.0], [0.01, 1.0, 0.02]], np.float32)}
     noise = {"g": np.array([[1.0, -1.0, 1.0], [1.0, 1.0, -1.0]]) * 1e-12}
     exact, moved = change(given, {}), change(given, {}, noise)
@@ -123,9 +129,10 @@ def test_what_clipping_rounds_is_left_behind_a_mean() -> None:
 def test_what_a_mean_rounds_reaches_elements_without_a_gradient() -> None:
     """Weights of a convolution at the edge of small maps have none. The mean of their row, added up in any order, is
     all that they get."""
-    probe: Any = SimpleNamespace(gradients=[SimpleNamespace(name=n, weights=(n,)) for n in ("w", "free", "half")])
-    change = make_change(probe, Promises(tuple(parse_pipeline("lower-gradient-centralization"))), {"w", "half"})
-    assert change is not None
+    slots = [SimpleNamespace(name=n, weights=(n,)) for n in ("w", "free", "half")]
+    probe: Any = SimpleNamespace(gradients=slots, cuts=[SimpleNamespace(stage="centralize", gradients=slots)])
+    promises = Promises(tuple(parse_pipeline("lower-gradient-centralization")))
+    change = make_changes(probe, promises, {"w", "half"})["centralize"]
     rows = np.array([[0.0, 0.0, 3.0], [0.0, 0.0, 3e-4], [0.0, 0.0, 0.0]], np.float32)
     given = {"w": rows, "free": rows, "half": rows.astype(np.float16)}
     signs = np.array([[1.0, -1.0, 1.0]] * 3)
@@ -143,12 +150,11 @@ def test_frozen_weights_have_no_part_in_a_norm() -> None:
     """Not in that of a training cell either, which gets zeros for them (seed 4145); of two weights with one gradient,
     both must be frozen."""
     slots = [SimpleNamespace(name="a", weights=("v",)), SimpleNamespace(name="b", weights=("v", "w"))]
-    change = make_change(cast(Any, SimpleNamespace(gradients=slots)), Promises(()), set(), {"v"})
-    assert change is not None
+    change = make_changes(cast(Any, SimpleNamespace(gradients=slots, cuts=())), Promises(()), set(), {"v"})[RAW]
     ones = np.ones(2, np.float32)
     changed = change({"a": ones, "b": ones}, {})
     assert {n: g.tolist() for n, g in changed.items()} == {"a": [0.0, 0.0], "b": [1.0, 1.0]}
-    assert make_change(cast(Any, None), Promises(()), set()) is None
+    assert make_changes(cast(Any, SimpleNamespace(cuts=())), Promises(()), set()) == {}
 
 
 def test_a_mean_is_rounded_in_the_size_of_what_it_is_taken_from() -> None:

@@ -63,6 +63,12 @@ BOUNDARY = "gradient-accumulation{steps=2},loss-scale{mode=static,init=100.0},ov
         ("two_inputs", "overflow-check{policy=skip-micro},gradient-accumulation{steps=3}", {"overflow"}),
         ("sample_weights_adam", "gradient-accumulation{steps=2,reduction=weighted,weight=inputs2}", {"short cycle"}),
         ("mlp_momentum_decay", "clip-gradients{by=value,limit=0.01},gradient-accumulation{steps=2}", {"clipping"}),
+        # Scaled gradients are clipped behind the cell's own unscaling.
+        (
+            "mlp_loss_scale_dynamic_adam",
+            "gradient-accumulation{steps=2},clip-gradients{limit=0.1}",
+            {"different micro-batches", "short cycle", "clipping"},
+        ),
         ("mlp_adam_decay", "gradient-freeze{groups=2},lower-gradient-centralization", {"centralization"}),
         ("mlp_adam", "gradient-freeze{groups=2},clip-gradients{limit=0.1}", {"frozen weights", "clipping"}),
         (

@@ -4,14 +4,16 @@ means."""
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import partial
 
 import numpy as np
 
 from ...ir.analysis.training.gradient_path import gradient_paths
+from ...ir.analysis.training.stages import CENTRALIZE
 from ...ir.core.program import Program
-from .probe import Probe
+from .probe import RAW, Cut, Probe
 from .promises import CENTRALIZATION, CLIP, Promises
-from .reference import Change, Values
+from .reference import Changes, Values
 from .tolerance import NOISE
 
 
@@ -21,39 +23,34 @@ def exporter_stages(base: Program) -> set[str]:
     return {point.stage for path in gradient_paths(graph) for point in path.points if point.stage}
 
 
-def obstacle(promises: Promises, stages: set[str]) -> str:
-    """Why what passes do to gradients cannot be done before the original's update side gets them; "" if it can."""
-    if promises.one(CLIP) is not None and stages & {"unscale", "clip"}:
-        return "the training cell unscales or clips its gradients by itself, before they are clipped"
-    if promises.one(CENTRALIZATION) is not None and stages & {"clip", "weight-decay", "centralize"}:
-        return "the training cell clips or decays its gradients by itself, before they are centralized"
-    return ""
+def stages_of(promises: Promises) -> tuple[str, ...]:
+    """The stages at which passes change the gradients of a cycle, in their order."""
+    asked = {"clip": CLIP, CENTRALIZE: CENTRALIZATION}
+    return tuple(stage for stage, name in asked.items() if promises.one(name) is not None)
 
 
-def make_change(
-    probe: Probe, promises: Promises, tagged: Collection[str], frozen: Collection[str] = ()
-) -> Change | None:
-    """All of it, in the order in which it must happen. ``tagged`` are the weights whose gradients are centralized,
+def make_changes(probe: Probe, promises: Promises, tagged: Collection[str], frozen: Collection[str] = ()) -> Changes:
+    """All of them, by the stage at which each happens. ``tagged`` are the weights whose gradients are centralized,
     ``frozen`` those that have no part in a common norm, be it the training cell's own."""
     clips = [(clip.options()["by"], float(clip.options()["limit"])) for clip in promises.having(CLIP)]
-    centralizes = promises.one(CENTRALIZATION) is not None
-    if not (clips or centralizes or frozen):
-        return None
+    changes: Changes = {RAW: lambda given, *_: without(probe, given, frozen)} if frozen else {}
 
-    def change(given: Values, _: Values, noise: Values | None = None) -> Values:
-        given = without(probe, given, frozen)
+    def clip(cut: Cut, given: Values, _: Values, noise: Values | None = None) -> Values:
         for by, limit in clips:
-            given = clipped(probe, given, by, limit, frozen)
-        if centralizes:
-            if clips and noise is not None:
-                given = rounded(given, noise)
-            given = centralized(probe, given, tagged, noise)
+            given = clipped(cut, given, by, limit, frozen)
         return given
 
-    return change
+    def centralize(cut: Cut, given: Values, _: Values, noise: Values | None = None) -> Values:
+        if clips and noise is not None:
+            given = rounded(given, noise)
+        return centralized(cut, given, tagged, noise)
+
+    for cut in probe.cuts:
+        changes[cut.stage] = partial(clip if cut.stage == "clip" else centralize, cut)
+    return changes
 
 
-def totals(probe: Probe, given: Values) -> dict[str, np.ndarray]:
+def totals(probe: Probe | Cut, given: Values) -> dict[str, np.ndarray]:
     """The gradient of each weight: the sum of its summands."""
     found: dict[str, np.ndarray] = {}
     for slot in probe.gradients:
@@ -74,7 +71,7 @@ def without(probe: Probe, given: Values, frozen: Collection[str]) -> Values:
     return {n: np.zeros_like(g) if n in still else g for n, g in given.items()}
 
 
-def clipped(probe: Probe, given: Values, by: str, limit: float, frozen: Collection[str] = ()) -> Values:
+def clipped(probe: Probe | Cut, given: Values, by: str, limit: float, frozen: Collection[str] = ()) -> Values:
     """By the norm of all gradients, of each, or by value. Weights with the same gradient count each."""
     whole = {n: g for n, g in totals(probe, given).items() if n not in frozen}
     out: Values = {}
@@ -105,7 +102,7 @@ def rounded(given: Values, noise: Values) -> Values:
     }
 
 
-def centralized(probe: Probe, given: Values, tagged: Collection[str], noise: Values | None = None) -> Values:
+def centralized(probe: Probe | Cut, given: Values, tagged: Collection[str], noise: Values | None = None) -> Values:
     """Without the mean over all axes but the first. With ``noise``: off by what this mean rounds, in the order in which
     it is added up. All that an element without a gradient gets is the mean, and such an element has no noise."""
     out = dict(given)

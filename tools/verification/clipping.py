@@ -8,6 +8,7 @@ import numpy as np
 
 from .changes import clipped, global_norm, totals
 from .context import Context, NotApplicable, Property, moved
+from .probe import Cut
 from .promises import CLIP
 from .reference import Batch, Values
 from .report import VACUOUS, Result
@@ -63,13 +64,13 @@ class Clipping(Property):
         """States and micro-batches, until both sides are there."""
         start, batches = c.reference.initial, c.micro_batches(0)
         yield "data as it is", start, batches
-        own = _size(c, c.reference.averaged(start, batches, c.promises.reduction), by)
+        own = _size(c, _handed(c, start, batches), by)
         for side in ("within", "above"):
             for factor in DATA[side]:
                 if side in sides:
                     break
                 scaled = [_times(b, factor) for b in batches]
-                gradients = c.reference.averaged(start, scaled, c.promises.reduction)
+                gradients = _handed(c, start, scaled)
                 if not _finite(gradients):
                     break
                 yield f"data times {factor:g}", start, scaled
@@ -80,23 +81,32 @@ class Clipping(Property):
                     break
                 by_weight = {w: start[w] * start[w].dtype.type(factor) for w in c.reference.probe.weights}
                 state = {**start, **by_weight}
-                if not _finite(c.reference.averaged(state, batches, c.promises.reduction)):
+                if not _finite(_handed(c, state, batches)):
                     break
                 yield f"weights times {factor:g}", state, batches
 
     def _above(self, c: Context, state: Values, batches: list[Batch], by: str, limit: float) -> bool:
         """Whether the limit bites; the clipped gradients are then checked to be within it."""
-        probe = c.reference.probe
-        gradients = c.reference.averaged(state, batches, c.promises.reduction)
-        cut = clipped(probe, gradients, by, limit)
-        assert _size(c, cut, by) <= limit * 1.01, "the reference's own clipping"
-        before, after = totals(probe, gradients), totals(probe, cut)
+        cut, gradients = _cut(c), _handed(c, state, batches)
+        limited = clipped(cut, gradients, by, limit)
+        assert _size(c, limited, by) <= limit * 1.01, "the reference's own clipping"
+        before, after = totals(cut, gradients), totals(cut, limited)
         return any(not np.allclose(after[n], before[n], rtol=1e-3, atol=0) for n in after)
+
+
+def _cut(c: Context) -> Cut:
+    return next(cut for cut in c.reference.probe.cuts if cut.stage == "clip")
+
+
+def _handed(c: Context, state: Values, batches: list[Batch]) -> Values:
+    """The gradients of a cycle, as they are to be clipped."""
+    averaged = c.reference.averaged(state, batches, c.promises.reduction)
+    return c.reference.handed("clip", state, batches[-1], averaged)
 
 
 def _size(c: Context, gradients: Values, by: str) -> float:
     """The quantity that the limit bounds."""
-    whole = totals(c.reference.probe, gradients)
+    whole = totals(_cut(c), gradients)
     if by == "global-norm":
         return global_norm(list(whole.values()))
     return max(float(np.abs(g).max(initial=0)) if by == "value" else global_norm([g]) for g in whole.values())

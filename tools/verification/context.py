@@ -11,7 +11,7 @@ import numpy as np
 
 from ...ir.core.program import Program
 from ...passes.step.names import TAG
-from .changes import exporter_stages, make_change, obstacle
+from .changes import make_changes
 from .deterministic import chances, without_dropout
 from .poison import poisonable
 from .progress import Progress, Silent
@@ -120,10 +120,6 @@ class Context:
         return [self.batches[(cycle * n + i) % k] for i in range(n)]
 
     @cached_property
-    def stages(self) -> set[str]:
-        return exporter_stages(self.base)
-
-    @cached_property
     def tagged(self) -> set[str]:
         """Weights whose gradients the program says it centralizes."""
         if self.promises.one(CENTRALIZATION) is None:
@@ -159,8 +155,8 @@ class Context:
         return f"the cell takes gradients behind updates of the same step, which {changing} changes"
 
     def needs_update(self, *, stages: bool = True) -> None:
-        """NotApplicable where what a cycle's update should do cannot be computed. ``stages``: nor where the training
-        cell treats gradients by itself in a way that passes come after."""
+        """NotApplicable where what a cycle's update should do cannot be computed. ``stages``: nor where the gradients
+        that passes change cannot be had."""
         if self.promises.unknown:
             raise NotApplicable(
                 f"{', '.join(self.promises.unknown)} changes training in a way that cannot be computed here"
@@ -168,9 +164,8 @@ class Context:
         self.needs_forward()
         if self.promises.having(SCHEDULE) and not rates_of(self.base):
             raise NotApplicable("the original holds its learning rate in no state, in which another could be set")
-        reason = obstacle(self.promises, self.stages)
-        if stages and reason:
-            raise NotApplicable(reason)
+        if stages and self.reference.probe.closed:
+            raise NotApplicable(self.reference.probe.closed)
 
     def expected(
         self,
@@ -181,9 +176,9 @@ class Context:
         frozen: Collection[str] = (),
     ) -> Cycle:
         """The state that a cycle should make of ``state``."""
-        change = make_change(self.reference.probe, self.promises, self.tagged, frozen)
+        changes = make_changes(self.reference.probe, self.promises, self.tagged, frozen)
         state = self.scheduled(state)
-        return self.reference.cycle(state, batches, reduction=self.promises.reduction, change=change, dropped=dropped)
+        return self.reference.cycle(state, batches, reduction=self.promises.reduction, changes=changes, dropped=dropped)
 
     def scheduled(self, state: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         """The state that the original updates from, with the learning rates that a schedule gives it."""

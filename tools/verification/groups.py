@@ -9,11 +9,12 @@ import numpy as np
 from ...ir.analysis.training.own_writes import own_writes
 from ...ir.core.wording import counted
 from .centralization import linear_states
-from .changes import make_change
+from .changes import make_changes
 from .context import Context, NotApplicable, Property, moved
+from .probe import RAW
 from .promises import GROUPS, SCHEDULE, covers
 from .proximal import proximal_update
-from .reference import Change, Cycle, Values
+from .reference import Changes, Cycle, Values
 from .report import EXACT, Deviation, Result
 from .schedule import rates_of
 from .tolerance import Expected, deviation
@@ -44,8 +45,8 @@ class ParameterGroups(Property):
         if unknown:
             raise NotApplicable(f"the optimizer keeps nothing that shows by what it decays '{unknown[0]}'")
         apart = {n for n in apart & set(c.grouped) if decays[n] is not None}
-        change = _decaying(c, {n: d - old[n] for n, d in decays.items() if d is not None and n not in apart})
-        wanted = c.reference.cycle(start, batches, reduction=c.promises.reduction, change=change)
+        changes = _decaying(c, {n: d - old[n] for n, d in decays.items() if d is not None and n not in apart})
+        wanted = c.reference.cycle(start, batches, reduction=c.promises.reduction, changes=changes)
         c.subject.restart()
         if not scheduled:
             c.subject.load(start)
@@ -128,10 +129,13 @@ class ParameterGroups(Property):
         return old, apart
 
 
-def _decaying(c: Context, more: dict[str, float]) -> Change:
-    """The promised change of gradients, and behind it ``more`` of each weight added to its gradient."""
-    base = make_change(c.reference.probe, c.promises, set())
-    first = {slot.weights[0]: slot.name for slot in reversed(c.reference.probe.gradients)}
+def _decaying(c: Context, more: dict[str, float]) -> Changes:
+    """The promised changes of gradients, and behind them ``more`` of each weight added to its gradient."""
+    changes = make_changes(c.reference.probe, c.promises, set())
+    probe = c.reference.probe
+    stage, slots = (probe.cuts[-1].stage, probe.cuts[-1].gradients) if probe.cuts else (RAW, probe.gradients)
+    base = changes.get(stage)
+    first = {slot.weights[0]: slot.name for slot in reversed(slots)}
 
     def change(given: Values, state: Values, noise: Values | None = None) -> Values:
         out = dict(given if base is None else base(given, state, noise))
@@ -140,7 +144,7 @@ def _decaying(c: Context, more: dict[str, float]) -> Change:
             out[first[weight]] = (g + by * state[weight]).astype(g.dtype)
         return out
 
-    return change
+    return {**changes, stage: change}
 
 
 def _scaled(name: str, state: Values, expected: Expected, factor: float, *, is_slot: bool) -> Deviation:

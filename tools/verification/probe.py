@@ -7,12 +7,13 @@ the original's own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...ir.analysis.effects.tokens import orders_only
 from ...ir.analysis.functions.calls import bindings
 from ...ir.analysis.training.anatomy import TrainingAnatomy, anatomy
+from ...ir.analysis.training.gradient_path import gradient_paths
 from ...ir.analysis.training.network import BACKWARD, FORWARD, network_parts
 from ...ir.analysis.training.phases import phases
 from ...ir.analysis.training.updating import updating_values
@@ -26,6 +27,9 @@ from ...ir.rewrite.settle_results import settle_results
 from ...passes.step.results import named_results
 
 PREFIX = "gradient."
+"""Of the names of inputs and results for gradients; a cut has its stage in front of it."""
+RAW = ""
+"""The stage of gradients as they leave the backward part."""
 WEIGHT = "weight of the micro-batch"
 
 
@@ -40,11 +44,21 @@ class Slot:
 
 
 @dataclass(frozen=True)
+class Cut:
+    """A second place at which gradients are laid open: where a pass does something to them once a cycle, as they come
+    through the ``stage`` of the training cell's own. They are like :attr:`Probe.gradients`."""
+
+    stage: str
+    gradients: tuple[Slot, ...]
+
+
+@dataclass(frozen=True)
 class Probe:
-    """``program`` takes the original's inputs, then one for each of ``gradients``; its outputs are the original's, then
-    the gradients. ``written`` is the state that forward and backward write, ``served`` maps slots to weights, and
-    ``copies`` what the network reads and the update side writes from a weight. ``beside`` is state that the update side
-    writes and no update of a weight follows from (a norm of the gradients that the cell keeps).
+    """``program`` takes the original's inputs, then one for each of ``gradients``, then those of ``cuts``, in the order
+    in which they stand; its outputs are the original's, then these. ``closed``: why a stage that was asked for is no
+    cut; "" where all are. ``written`` is the state that forward and backward write, ``served`` maps slots to weights,
+    and ``copies`` what the network reads and the update side writes from a weight. ``beside`` is state that the update
+    side writes and no update of a weight follows from (a norm of the gradients that the cell keeps).
     ``unit`` is the rounding unit of the coarsest float type that backward computes in. ``turns``: how often the cell
     goes backward with updates in between. ``vanishing``: gradients up to this become zero where backward computes in
     float16, and not where they are scaled.
@@ -60,11 +74,13 @@ class Probe:
     unit: float
     turns: int
     vanishing: float
+    cuts: tuple[Cut, ...] = ()
+    closed: str = ""
 
 
-def make_probe(original: Program, weight: str | None = None) -> Probe:
+def make_probe(original: Program, weight: str | None = None, stages: Sequence[str] = ()) -> Probe:
     """AnatomyError where the gradients of the original cannot be laid open. ``weight`` names the value that weighs a
-    micro-batch, which becomes an output too."""
+    micro-batch, which becomes an output too. ``stages``: of these cuts, in their order."""
     if len(original.graphs) != 1:
         raise AnatomyError("the original has several graphs: give the file that was compiled, not a program")
     program = original.copy()
@@ -86,19 +102,37 @@ def make_probe(original: Program, weight: str | None = None) -> Probe:
     outputs = dict(named_results(graph))
     if weight is not None:
         outputs[WEIGHT] = _named(graph, weight, outputs)
-    slots = []
-    for i, (gradient, weights) in enumerate(moved.items()):
+    for gradient, weights in moved.items():
         if gradient.graph is not graph or not isinstance(gradient.type, TensorType):
             raise AnatomyError(f"the gradient of '{weights[0]}' is computed inside a function, from where none is had")
-        slot = Slot(f"{PREFIX}{i}", tuple(weights), gradient.type)
-        # Updates stay behind what computes the gradient: that may read the weight in a closure, which no token tells.
-        with graph.inserting_after(gradient):
-            given = graph.create("Depend", [graph.add_input(slot.name, slot.type), gradient])
-        for user, at in gradient.use_sites():
-            if found.part(user) not in _NETWORK and not orders_only(user, at) and not graph.is_return(user):
-                user.set_operand(at, given)
-        outputs[slot.name] = gradient
-        slots.append(slot)
+    wanted, closed = _cuts(graph, found, stages)
+    given: dict[Value, Value] = {}
+
+    def lay_open(moved: Mapping[Node, Iterable[str]], prefix: str) -> tuple[Slot, ...]:
+        slots = []
+        for i, (gradient, weights) in enumerate(moved.items()):
+            here = given.get(gradient, gradient)
+            assert isinstance(here, Node)
+            assert isinstance(here.type, TensorType)
+            slot = Slot(f"{prefix}{i}", tuple(weights), here.type)
+            # Updates stay behind what computes the gradient: that may read the weight in a closure, which no token
+            # tells.
+            with graph.inserting_after(here):
+                given[gradient] = graph.create("Depend", [graph.add_input(slot.name, slot.type), here])
+            for user, at in here.use_sites():
+                if (
+                    user is not given[gradient]
+                    and found.part(user) not in _NETWORK
+                    and not orders_only(user, at)
+                    and not graph.is_return(user)
+                ):
+                    user.set_operand(at, given[gradient])
+            outputs[slot.name] = here
+            slots.append(slot)
+        return tuple(slots)
+
+    slots = lay_open(moved, PREFIX)
+    cuts = tuple(Cut(stage, lay_open(at, f"{stage} {PREFIX}")) for stage, at in wanted.items())
     unit = _rounding_unit(found)
     before = phases(graph, found.parts)
     turns = len({before[n] for n in graph if found.part(n) == BACKWARD})
@@ -107,7 +141,7 @@ def make_probe(original: Program, weight: str | None = None) -> Probe:
     served = {slot: info.name for info in found.weights for slot in info.slots}
     return Probe(
         program,
-        tuple(slots),
+        slots,
         tuple(w.name for w in found.weights),
         frozenset(written),
         served,
@@ -116,7 +150,22 @@ def make_probe(original: Program, weight: str | None = None) -> Probe:
         unit,
         turns,
         VANISHING if unit == _UNITS[DType.FLOAT16] else 0.0,
+        cuts,
+        closed,
     )
+
+
+def _cuts(graph: Graph, found: TrainingAnatomy, stages: Sequence[str]) -> tuple[dict[str, dict[Node, list[str]]], str]:
+    """The values that come through each stage, with their weights; and why there are none."""
+    cuts: dict[str, dict[Node, list[str]]] = {stage: {} for stage in stages}
+    for path in gradient_paths(graph, found) if stages else ():
+        for stage in stages:
+            for value in path.at(stage).values:
+                if not isinstance(value, Node) or value.graph is not graph or not isinstance(value.type, TensorType):
+                    why = "is computed inside a function" if isinstance(value, Node) else "is no computed value"
+                    return {}, f"the gradient of '{path.weight}' {why} when it is changed, from where none is had"
+                cuts[stage].setdefault(value, []).append(path.weight)
+    return cuts, ""
 
 
 _NETWORK = (FORWARD, BACKWARD)

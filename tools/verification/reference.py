@@ -14,7 +14,7 @@ import numpy as np
 from ...ir.core.program import Program
 from ...runtime.training.result import StepResult
 from ...runtime.training.session import Session
-from .probe import WEIGHT, Probe, make_probe
+from .probe import RAW, WEIGHT, Cut, Probe, make_probe
 from .recent import Recent
 from .tolerance import Expected, equal, floors, signs
 
@@ -23,11 +23,15 @@ Values = dict[str, np.ndarray]
 
 
 class Change(Protocol):
-    """The change of the averaged gradients by passes (by gradient), given the state: clipping, centralization.
-    ``noise``: by what the given gradients are off; the signs, those of zeros too, say where each element goes by what
-    the changes round, up or down."""
+    """A change of the gradients of a cycle (by gradient), given the state: clipping, centralization. ``noise``: by what
+    the given gradients are off; the signs, those of zeros too, say where each element goes by what the changes round,
+    up or down."""
 
     def __call__(self, given: Values, state: Values, noise: Values | None = None, /) -> Values: ...
+
+
+Changes = dict[str, Change]
+"""By the stage at which each happens."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,7 @@ class Micro:
 
 @dataclass(frozen=True)
 class Cycle:
-    """The expected outcome of a cycle. ``gradients`` are the averaged ones as the original's update gets them."""
+    """The expected outcome of a cycle. ``gradients`` are the averaged ones, before any pass changes them."""
 
     micros: tuple[Micro, ...]
     gradients: Values
@@ -57,16 +61,18 @@ class Reference:
     """The original (or what passes that make another network of it left of it) in MindSpore. Serves any number of
     programs made from it."""
 
-    def __init__(self, base: Program, device: str = "CPU", weight: str | None = None):
+    def __init__(self, base: Program, device: str = "CPU", weight: str | None = None, stages: Sequence[str] = ()):
+        """``stages``: at which gradients can be changed."""
         self.base = base
-        self.probe: Probe = make_probe(base, weight)
+        self.probe: Probe = make_probe(base, weight, stages)
         self._weighted = weight is not None
         self._device = device
         self._probe = Session(self.probe.program, device=device)
         self.initial: Values = self._probe.state()
         self._micros: Recent[Micro] = Recent(lambda m: sum(a.nbytes for a in m.gradients.values()))
         self._near: Recent[list[Values]] = Recent(lambda found: sum(a.nbytes for v in found for a in v.values()))
-        self._nothing = {s.name: np.zeros(s.type.shape, s.type.dtype.value) for s in self.probe.gradients}
+        slots = (*self.probe.gradients, *(s for cut in self.probe.cuts for s in cut.gradients))
+        self._nothing = {s.name: np.zeros(s.type.shape, s.type.dtype.value) for s in slots}
         self.roles = {name: variable.role for name, variable in base.state.items()}
 
     @cached_property
@@ -108,7 +114,7 @@ class Reference:
             result, after = self._run(state, batch, gradients)
             gradients = {s.name: np.asarray(result[s.name]).reshape(s.type.shape) for s in self.probe.gradients}
             gradients = {s.name: gradients[s.name].astype(s.type.dtype.value) for s in self.probe.gradients}
-        outputs = {n: v for n, v in result.items() if n not in gradients and n != WEIGHT}
+        outputs = {n: v for n, v in result.items() if n not in self._nothing and n != WEIGHT}
         weight = float(np.sum(result[WEIGHT], dtype=np.float32)) if self._weighted else 1.0
         written = {n: after[n] for n in self.probe.written}
         for array in (*gradients.values(), *written.values()):
@@ -121,9 +127,51 @@ class Reference:
         second = self.micro({**self.initial, **first.written}, batch)
         return any(first.gradients[n].tobytes() != g.tobytes() for n, g in second.gradients.items())
 
-    def update(self, state: Mapping[str, np.ndarray], batch: Batch, gradients: Values) -> Values:
-        """The state after one step of the original that was given these gradients instead of its own."""
-        return self._run(state, batch, gradients)[1]
+    def update(
+        self,
+        state: Mapping[str, np.ndarray],
+        batch: Batch,
+        gradients: Values,
+        changes: Changes | None = None,
+        noise: Values | None = None,
+    ) -> Values:
+        """The state after one step of the original that was given these gradients instead of its own, with ``changes``
+        of them on their way."""
+        changes, given = changes or {}, {**gradients}
+        if RAW in changes:
+            given = changes[RAW](given, {**state}, noise)
+        for cut in self.probe.cuts:
+            own = self._come_through(cut, state, batch, given)
+            change = changes.get(cut.stage)
+            given |= own if change is None else change(own, {**state}, self._carried(cut, noise))
+        return self._run(state, batch, given)[1]
+
+    def handed(self, stage: str, state: Mapping[str, np.ndarray], batch: Batch, gradients: Values) -> Values:
+        """These gradients as they come to the cut of that stage, in which nothing changes them before."""
+        given = {**gradients}
+        for cut in self.probe.cuts:
+            own = self._come_through(cut, state, batch, given)
+            if cut.stage == stage:
+                return own
+            given |= own
+        raise KeyError(stage)
+
+    def _come_through(self, cut: Cut, state: Mapping[str, np.ndarray], batch: Batch, given: Values) -> Values:
+        found, _ = self._run(state, batch, given)
+        return {
+            s.name: np.asarray(found[s.name]).reshape(s.type.shape).astype(s.type.dtype.value) for s in cut.gradients
+        }
+
+    def _carried(self, cut: Cut, noise: Values | None) -> Values | None:
+        """The noise of gradients as they leave the backward part, for those at a cut."""
+        if noise is None:
+            return None
+        of = {s.weights[0]: noise[s.name] for s in reversed(self.probe.gradients)}
+        nothing = {s.name: np.zeros(s.type.shape) for s in cut.gradients}
+        return {
+            s.name: of[s.weights[0]] if of[s.weights[0]].shape == nothing[s.name].shape else nothing[s.name]
+            for s in cut.gradients
+        }
 
     def cycle(
         self,
@@ -131,18 +179,17 @@ class Reference:
         batches: Sequence[Batch],
         *,
         reduction: str = "mean",
-        change: Change | None = None,
+        changes: Changes | None = None,
         dropped: Sequence[int] = (),
     ) -> Cycle:
-        """One optimizer step for several micro-batches; ``dropped`` are the positions of those that do not count. A
-        ``change`` stands in front of the updates, so what the cell keeps beside them sees the gradients as they are."""
+        """One optimizer step for several micro-batches; ``dropped`` are the positions of those that do not count.
+        ``changes`` stand in front of the updates, so what the cell keeps beside them sees the gradients as they are."""
         micros, before = self._walk(state, batches)
         kept = [m for i, m in enumerate(micros) if i not in dropped]
         averaged, magnitudes = self._reduce(kept, reduction)
-        changed = averaged if change is None else change(averaged, before)
-        own = self.update(before, batches[-1], averaged) if change is not None and self.probe.beside else {}
+        own = self.update(before, batches[-1], averaged) if changes and self.probe.beside else {}
         beside = {name: own[name] for name in self.probe.beside if name in own}
-        after = {**self.update(before, batches[-1], changed), **beside}
+        after = {**self.update(before, batches[-1], averaged, changes), **beside}
 
         def moved() -> tuple[Values, ...]:
             floor = self._noise(state, batches[0], magnitudes)
@@ -150,12 +197,10 @@ class Reference:
             for direction in (1.0, -1.0):
                 noise = {n: direction * floor[n] for n in averaged}
                 given = {n: (g + noise[n]).astype(g.dtype) for n, g in averaged.items()}
-                if change is not None:
-                    given = change(given, before, noise)
-                found.append({**self.update(before, batches[-1], given), **beside})
+                found.append({**self.update(before, batches[-1], given, changes, noise), **beside})
             return tuple(found)
 
-        return Cycle(tuple(micros), changed, Expected({**state}, after, moved))
+        return Cycle(tuple(micros), averaged, Expected({**state}, after, moved))
 
     def noise(self, state: Mapping[str, np.ndarray], batch: Batch) -> Values:
         """The noise floor of the gradients of one micro-batch."""
@@ -222,7 +267,7 @@ class Reference:
 
     def _run(self, state: Mapping[str, np.ndarray], batch: Batch, given: Values) -> tuple[dict[str, Any], Values]:
         self._probe.load_state(state)
-        result = self._probe.step(*batch, *(given[s.name] for s in self.probe.gradients))
+        result = self._probe.step(*batch, *({**self._nothing, **given}[name] for name in self._nothing))
         return result.outputs, self._probe.state()
 
     def _reduce(self, micros: Sequence[Micro], reduction: str) -> tuple[Values, Values]:

@@ -8,7 +8,7 @@ pass that scales wrongly takes it away from float32.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -25,7 +25,6 @@ from .deterministic import without_dropout
 from .gradient_error import STATIC, relative_error
 from .reference import Batch, Micro, Reference, Values
 
-
 ROUNDING = 2.0
 """Scaled and unscaled gradients round differently, so that of two equally good ones either may be nearer."""
 
@@ -34,8 +33,15 @@ class ScaledReference(Reference):
     """``exact``: the same network in float32. Gradients are unscaled until :meth:`scale_by` says by how much the
     program scales its loss."""
 
-    def __init__(self, base: Program, exact: Program, device: str = "CPU", weight: str | None = None):
-        super().__init__(without_dropout(base), device, weight)
+    def __init__(
+        self,
+        base: Program,
+        exact: Program,
+        device: str = "CPU",
+        weight: str | None = None,
+        stages: Sequence[str] = (),
+    ):
+        super().__init__(without_dropout(base), device, weight, stages)
         self._float32 = without_dropout(exact)
         self._scale = 1.0
 

@@ -22,6 +22,7 @@ from .adapters import Adapters
 from .base import base_of, without
 from .cell_writes import CellWrites
 from .centralization import Centralization
+from .changes import stages_of
 from .clipping import Clipping
 from .context import Context, LeftOut, NotApplicable, Property
 from .cycles import DifferentMicroBatches, IdenticalMicroBatches, Losses, ShortCycle
@@ -161,13 +162,14 @@ class _Job:
         return [r for r in results if r.failed]
 
     def _reference(self, base: Program, promises: Promises, target: str) -> Reference:
-        key = (print_names(promises.network), base.pipeline, promises.weight)
+        stages = stages_of(promises)
+        key = (print_names(promises.network), base.pipeline, promises.weight, stages)
         if key not in self.references:
             if is_mixed(promises):
                 exact = without(self.original, promises, target, MIXED)
-                self.references[key] = ScaledReference(base, exact, self.device, promises.weight)
+                self.references[key] = ScaledReference(base, exact, self.device, promises.weight, stages)
             else:
-                self.references[key] = Reference(without_dropout(base), self.device, promises.weight)
+                self.references[key] = Reference(without_dropout(base), self.device, promises.weight, stages)
         return self.references[key]
 
     def _batches(self, base: Program, promises: Promises, count: int) -> tuple[list[Batch], list[str]]:
