@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn, SupportsIndex
 
-from .data import Data, ZeroData, from_numpy, to_numpy
+from .data import Data, MappedFile, ZeroData, from_numpy, to_numpy
 from .display import Displayed
 from .errors import OptionError, VerifyError
 from .graph import Graph, Node
@@ -146,6 +146,8 @@ class Program(Displayed):
     live: object = field(default=None, repr=False, compare=False)
     """The live Cell that the program was captured from, which the runtime knows (``runtime/engine/live.py``); None for
     a program from a file. Not saved."""
+    file: MappedFile | None = field(default=None, repr=False, compare=False)
+    """The MindIR that the program was read from; None for what was made or saved by boost-compile. Not saved."""
 
     @property
     def state_bytes(self) -> int:

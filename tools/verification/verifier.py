@@ -33,6 +33,7 @@ from .freezing import FrozenWeights
 from .groups import ParameterGroups
 from .half_precision import GradientsInHalfPrecision, is_mixed, overflows
 from .linearity import LossScaleLinearity
+from .native import OTHERWISE, UntouchedFile
 from .overflow import Overflow, OverflowingData, ScaleRule
 from .progress import Progress, Silent
 from .promises import MIXED, Promises, print_names, read_promises
@@ -47,9 +48,9 @@ log = logging.getLogger("boost_compile")
 
 
 PROPERTIES: tuple[Callable[[], Property], ...] = (
-    InitialState, IdenticalMicroBatches, DifferentMicroBatches, ShortCycle, Losses, ForwardState, StatisticsDifference,
-    RandomDraws, Overflow, OverflowingData, ScaleRule, LossScaleLinearity, Clipping, Centralization, ParameterGroups,
-    FrozenWeights, RemovedBatchNorms, Derivative, GradientsInHalfPrecision, Adapters,
+    UntouchedFile, InitialState, IdenticalMicroBatches, DifferentMicroBatches, ShortCycle, Losses, ForwardState,
+    StatisticsDifference, RandomDraws, Overflow, OverflowingData, ScaleRule, LossScaleLinearity, Clipping,
+    Centralization, ParameterGroups, FrozenWeights, RemovedBatchNorms, Derivative, GradientsInHalfPrecision, Adapters,
     ReplacedOptimizers, CellWrites,
 )  # fmt: skip
 """In the order in which they are checked and shown."""
@@ -94,8 +95,10 @@ def verify(
     updates = next(r for r in results if r.name == DifferentMicroBatches.name)
     unmatched = updates.detail if updates.status == NOT_APPLICABLE else ""
     guilty = None
-    if bisect and any(r.failed for r in results) and promises.passes:
-        names = [r.name for r in results if r.failed]
+    names = [r.name for r in results if r.failed and r.name != UntouchedFile.name]
+    file = next(r for r in results if r.name == UntouchedFile.name)
+    reference = file.detail if file.status == NOT_APPLICABLE else OTHERWISE if file.failed else ""
+    if bisect and names and promises.passes:
         guilty = _find_guilty(original, promises.passes, lambda prefix: job.failures(prefix, names))
     return Verification(
         tuple(results),
@@ -109,6 +112,7 @@ def verify(
         {},
         perf_counter() - start,
         unmatched,
+        reference,
     )
 
 

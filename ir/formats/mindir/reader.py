@@ -58,6 +58,7 @@ def read_mindir(path: str | os.PathLike[str]) -> Program:
         name=file.path.stem,
         metadata=reader.metadata,
         source={"file": file.path.name, "sha256": digest[0]},
+        file=file,
     )
 
 
