@@ -143,12 +143,12 @@ class _Early(GradientPath):
 
 def clip_before_unscale(patch: Patch) -> None:
     """Gradients are clipped while they are still those of the scaled loss."""
-    real = clip_gradients.gradient_paths
+    real = clip_gradients.unscaled_paths
 
-    def early(graph: Graph) -> list[GradientPath]:
-        return [_Early(path.weight, path.points) for path in real(graph)]
+    def early(graph: Graph, said: str) -> list[GradientPath]:
+        return [_Early(path.weight, path.points) for path in real(graph, said)]
 
-    patch.setattr(clip_gradients, "gradient_paths", early)
+    patch.setattr(clip_gradients, "unscaled_paths", early)
 
 
 def norm_without_one(patch: Patch) -> None:

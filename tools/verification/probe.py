@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from ...ir.analysis.effects.tokens import orders_only
 from ...ir.analysis.functions.calls import bindings
 from ...ir.analysis.training.anatomy import TrainingAnatomy, anatomy
-from ...ir.analysis.training.gradient_path import gradient_paths
 from ...ir.analysis.training.network import BACKWARD, FORWARD, network_parts
 from ...ir.analysis.training.phases import phases
 from ...ir.analysis.training.updating import updating_values
@@ -25,6 +24,7 @@ from ...ir.rewrite.effects.editing import Effects
 from ...ir.rewrite.settle_gradients import settle_gradients
 from ...ir.rewrite.settle_results import settle_results
 from ...passes.step.results import named_results
+from ...passes.step.unscaling import TOLD, unscaled_paths
 
 PREFIX = "gradient."
 """Of the names of inputs and results for gradients; a cut has its stage in front of it."""
@@ -78,14 +78,17 @@ class Probe:
     closed: str = ""
 
 
-def make_probe(original: Program, weight: str | None = None, stages: Sequence[str] = ()) -> Probe:
+def make_probe(original: Program, weight: str | None = None, stages: Sequence[str] = (), unscale: str = TOLD) -> Probe:
     """AnatomyError where the gradients of the original cannot be laid open. ``weight`` names the value that weighs a
-    micro-batch, which becomes an output too. ``stages``: of these cuts, in their order."""
+    micro-batch, which becomes an output too. ``stages``: of these cuts, in their order; ``unscale``: what the user says
+    of gradients there."""
     if len(original.graphs) != 1:
         raise AnatomyError("the original has several graphs: give the file that was compiled, not a program")
     program = original.copy()
     (graph,) = program.graphs.values()
     settle_results(graph, network_parts(graph))
+    if stages:
+        unscaled_paths(graph, unscale)
     found = anatomy(graph)
     if settle_gradients(found):
         found = anatomy(graph)
@@ -105,7 +108,7 @@ def make_probe(original: Program, weight: str | None = None, stages: Sequence[st
     for gradient, weights in moved.items():
         if gradient.graph is not graph or not isinstance(gradient.type, TensorType):
             raise AnatomyError(f"the gradient of '{weights[0]}' is computed inside a function, from where none is had")
-    wanted, closed = _cuts(graph, found, stages)
+    wanted, closed = _cuts(graph, stages, unscale)
     given: dict[Value, Value] = {}
 
     def lay_open(moved: Mapping[Node, Iterable[str]], prefix: str) -> tuple[Slot, ...]:
@@ -155,10 +158,10 @@ def make_probe(original: Program, weight: str | None = None, stages: Sequence[st
     )
 
 
-def _cuts(graph: Graph, found: TrainingAnatomy, stages: Sequence[str]) -> tuple[dict[str, dict[Node, list[str]]], str]:
+def _cuts(graph: Graph, stages: Sequence[str], unscale: str) -> tuple[dict[str, dict[Node, list[str]]], str]:
     """The values that come through each stage, with their weights; and why there are none."""
     cuts: dict[str, dict[Node, list[str]]] = {stage: {} for stage in stages}
-    for path in gradient_paths(graph, found) if stages else ():
+    for path in unscaled_paths(graph, unscale) if stages else ():
         for stage in stages:
             for value in path.at(stage).values:
                 if not isinstance(value, Node) or value.graph is not graph or not isinstance(value.type, TensorType):

@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 from ...ir.core.program import Program
 from ...passes.framework.base import Pass
 from ...passes.framework.pipeline import parse_pipeline
+from ...passes.step.unscaling import TOLD
 
 ACCUMULATION, LOSS_SCALE, GROUP_LOSS_SCALE = "gradient-accumulation", "loss-scale", "group-loss-scale"
 CHECK, CLIP, CENTRALIZATION = "overflow-check", "clip-gradients", "lower-gradient-centralization"
@@ -54,6 +55,12 @@ class Promises:
         """The value of the graph that weighs a micro-batch."""
         accumulation = self.one(ACCUMULATION)
         return None if accumulation is None else accumulation.options()["weight"]
+
+    @property
+    def unscale(self) -> str:
+        """What the user says of the unscaling of gradients that are clipped."""
+        clip = self.one(CLIP)
+        return TOLD if clip is None else str(clip.options()["unscale"])
 
     @property
     def skips_micro_batches(self) -> bool:

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ...ir.core.program import Program
+from ...passes.step.unscaling import TOLD
 from ...runtime.training.result import StepResult
 from ...runtime.training.session import Session
 from .probe import RAW, WEIGHT, Cut, Probe, make_probe
@@ -61,10 +62,17 @@ class Reference:
     """The original (or what passes that make another network of it left of it) in MindSpore. Serves any number of
     programs made from it."""
 
-    def __init__(self, base: Program, device: str = "CPU", weight: str | None = None, stages: Sequence[str] = ()):
-        """``stages``: at which gradients can be changed."""
+    def __init__(
+        self,
+        base: Program,
+        device: str = "CPU",
+        weight: str | None = None,
+        stages: Sequence[str] = (),
+        unscale: str = TOLD,
+    ):
+        """``stages``: at which gradients can be changed; ``unscale``: what the user says of them there."""
         self.base = base
-        self.probe: Probe = make_probe(base, weight, stages)
+        self.probe: Probe = make_probe(base, weight, stages, unscale)
         self._weighted = weight is not None
         self._device = device
         self._probe = Session(self.probe.program, device=device)

@@ -19,6 +19,7 @@ from ...passes.framework.manager import compile_program
 from ...passes.framework.pipeline import parse_pipeline
 from ...passes.step.dynamic_loss_scale import scales_its_loss
 from ...passes.step.names import SCALE
+from ...passes.step.unscaling import TOLD
 from ...runtime.training.result import StepResult
 from .changes import totals
 from .deterministic import without_dropout
@@ -40,8 +41,9 @@ class ScaledReference(Reference):
         device: str = "CPU",
         weight: str | None = None,
         stages: Sequence[str] = (),
+        unscale: str = TOLD,
     ):
-        super().__init__(without_dropout(base), device, weight, stages)
+        super().__init__(without_dropout(base), device, weight, stages, unscale)
         self._float32 = without_dropout(exact)
         self._scale = 1.0
 

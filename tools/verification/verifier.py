@@ -167,13 +167,14 @@ class _Job:
 
     def _reference(self, base: Program, promises: Promises, target: str) -> Reference:
         stages = stages_of(promises)
-        key = (print_names(promises.network), base.pipeline, promises.weight, stages)
+        given = (promises.weight, stages, promises.unscale)
+        key = (print_names(promises.network), base.pipeline, *given)
         if key not in self.references:
             if is_mixed(promises):
                 exact = without(self.original, promises, target, MIXED)
-                self.references[key] = ScaledReference(base, exact, self.device, promises.weight, stages)
+                self.references[key] = ScaledReference(base, exact, self.device, *given)
             else:
-                self.references[key] = Reference(without_dropout(base), self.device, promises.weight, stages)
+                self.references[key] = Reference(without_dropout(base), self.device, *given)
         return self.references[key]
 
     def _batches(self, base: Program, promises: Promises, count: int) -> tuple[list[Batch], list[str]]:
