@@ -49,7 +49,14 @@ def own_gradients(graph: Graph) -> list[Own]:
     """The gradients of a graph as they are before any reduction: sums of a cycle, or what the backward part leaves."""
     starts = sums(graph)
     if not starts:
-        starts = leaving_backward(anatomy(graph), ", in front of which nothing can be clipped: leave out each_rank")
+        of_graph = anatomy(graph)
+        constant = next((w.name for w in of_graph.weights if any(not v.is_zero for v in w.fixed)), None)
+        if constant is not None:
+            raise PassError(
+                f"the gradient of weight '{constant}' is a constant of the graph, which no rank has for itself: leave "
+                "out each_rank"
+            )
+        starts = leaving_backward(of_graph, ", in front of which nothing can be clipped: leave out each_rank")
         for start in starts:
             start.divided = any(_divides(user) for user, _ in start.uses)
     found: dict[tuple[str, ...], Own] = {}

@@ -184,3 +184,38 @@ def test_a_cell_without_inputs(passes: str, runs: int) -> None:
             run.step()
     for p in trained.get_parameters():
         np.testing.assert_allclose(run.state()[p.name], p.asnumpy(), atol=2e-6, err_msg=p.name)
+
+
+class Cases(nn.Cell):
+    """It takes another gradient in each case."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.network = ForwardValue()
+        self.optimizer = nn.Momentum(self.network.trainable_params(), 0.1, 0.9)
+        self.grad = ops.value_and_grad(self.network, None, self.optimizer.parameters)
+
+    def construct(self, x):
+        if x.sum() > 0:
+            loss, gradients = self.grad(x)
+        else:
+            loss, gradients = self.grad(x * -0.5)
+        self.optimizer(gradients)
+        return loss
+
+
+@pytest.mark.parametrize("more", ["", ",loss-scale,overflow-check,clip-gradients{limit=1e6}"], ids=["", "scaled"])
+def test_gradients_of_branches_are_averaged(more: str) -> None:
+    first, second = batches()
+    assert first.sum() * second.sum() < 0
+    ends = []
+    for x in (first, second):
+        trained = Cases().set_train()
+        trained(Tensor(x))
+        ends.append({p.name: p.asnumpy().astype(np.float64) for p in trained.get_parameters()})
+    passes = "gradient-accumulation{steps=2}" + more
+    run = bc.Session(bc.compile(bc.capture(Cases().set_train(), first), passes), share=False)
+    for x in (first, second):
+        run.step(x)
+    for key in (k for k in ends[0] if k.rpartition(".")[2] in "vws"):
+        np.testing.assert_allclose(run.state()[key], (ends[0][key] + ends[1][key]) / 2, atol=2e-6, err_msg=key)

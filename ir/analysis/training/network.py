@@ -74,6 +74,8 @@ class _Marking:
         self.parts: dict[Node, str] = {}
         self.marked: frozenset[Node] = frozenset()
         self.network_functions: set[Graph] = set()
+        self.deriving: set[Node] = set()
+        """Calls of functions that take a derivative; they may return the loss beside."""
 
     def run(self) -> dict[Node, str]:
         """Forward and backward parts: as marked, and as follows from it.
@@ -92,7 +94,7 @@ class _Marking:
                 del self.parts[node]
         self.marked = frozenset(self.parts)
         if self.graph.functions:
-            self._mark_forward_calls()
+            self._mark_network_calls()
         for graph in self.graph.all_graphs():
             self._spread(graph)
         for node in self.graph if self.graph.functions else ():
@@ -126,17 +128,40 @@ class _Marking:
                     mistaken[node] = None
         return list(mistaken)
 
-    def _mark_forward_calls(self) -> None:
+    def _mark_network_calls(self) -> None:
         """A call of functions that hold forward nodes and no backward nodes is forward: where a network is one loop,
-        the main graph has no marked node to start from."""
-        marked: dict[str, set[str]] = {}
+        the main graph has no marked node to start from. A call of functions that take a derivative, and do nothing to
+        it, is backward: the cell has a loss for each case."""
+        known: dict[Graph, set[str] | None] = {}
         for node in self.graph:
             functions = called_functions(node) if node.op is CALL and node not in self.parts else []
             for f in functions:
-                if f.name not in marked:
-                    marked[f.name] = {self.parts[n] for n in f if n in self.parts}
-            if functions and all(marked[f.name] == {FORWARD} for f in functions):
+                if f not in known:
+                    known[f] = self._held(f)
+            held = [known[f] for f in functions]
+            if held and all(parts == {FORWARD} for parts in held):
                 self.parts[node] = FORWARD
+            elif None not in held and any(BACKWARD in parts for parts in held if parts):
+                self.parts[node] = BACKWARD
+                self.deriving.add(node)
+
+    def _held(self, function: Graph) -> set[str] | None:
+        """The parts that the nodes of a function are marked as; None where it updates, calls, or does something to
+        derivatives that autodiff did not mark."""
+        made: set[Value] = set()
+        held: set[str] = set()
+        for node in function:
+            part = self.parts.get(node)
+            if part is not None:
+                held.add(part)
+            elif node.op is CALL or node in self._changing:
+                held.add(OTHER)
+            derived = part == BACKWARD or not made.isdisjoint(_data(node))
+            if derived:
+                made.add(node)
+                if part is None and node.op.name not in _HANDING_ON:
+                    held.add(OTHER)
+        return held if OTHER not in held or BACKWARD not in held else None
 
     def _spread(self, graph: Graph) -> None:
         """Extends forward and backward parts inside one graph until nothing changes; each round is linear. All that a
@@ -161,7 +186,7 @@ class _Marking:
                         parts[operand] = BACKWARD if waits else part
                         ancestors.append(operand)
                         pending.append(operand)
-                    elif not waits:
+                    elif not waits and operand not in self.deriving:
                         parts[operand] = FORWARD
                         pending.append(operand)
             unsettled = set(ancestors)
@@ -185,8 +210,17 @@ class _Marking:
                     changing.add(node)
         return changing
 
+    @cached_property
+    def _bound(self) -> Mapping[Input, list[Value]]:
+        return bindings(self.graph)
+
     def _part_of_operands(self, node: Node) -> str:
-        """Backward if it takes a backward value, or calls a closure that forward returned; else forward."""
+        """Backward if it takes a backward value, or calls a closure that forward returned; else forward. Of what a
+        function returns beside derivatives, each value is what the function computes it as."""
+        if self.graph.functions and (items := picked(node, self._bound)) is not None:
+            parts = {self.parts.get(v, BACKWARD) for v in items if isinstance(v, Node) and v.graph is not node.graph}
+            if parts == {FORWARD}:
+                return FORWARD
         if any(isinstance(o, Node) and self.parts.get(o) == BACKWARD for o in node._operands):
             return BACKWARD
         return BACKWARD if self._calls_returned_closure(node) else FORWARD

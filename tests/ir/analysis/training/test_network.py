@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from boost_compile.ir.analysis.effects.state_access import summarize
 from boost_compile.ir.analysis.functions.calls import bindings
+from boost_compile.ir.analysis.training.anatomy import anatomy
 from boost_compile.ir.analysis.training.network import BACKWARD, FORWARD, image, mark, network_parts, passed_on
 from boost_compile.ir.analysis.training.update_side import find_updates
+from boost_compile.ir.text import parse_program
 
 from tests.graphs import graph, node
 
@@ -220,3 +223,54 @@ graph @step(%x: float32[2], %go: bool[]) {
     assert of("either") is None  # one of two
     assert image(g, parts, bound, g.inputs[0]) is g.inputs[0]
     assert [None if v is None else v.name for v in passed_on(g, [node(g, "i"), node(g, "own")])] == ["d", None]
+
+
+BRANCHES = """
+state %w: float32[2]
+graph @step(%x: float32[2], %here: bool[]) -> (loss) {
+  %one = Partial(@plain, %w, %x, umonad)
+  %other = Partial(@negated, %w, %x, umonad)
+  %which = Switch(%here, %one, %other)
+  %both = call(%which) : (float32[2], float32[])
+  %g = TupleGetItem(%both, 0) : float32[2]
+  %loss = TupleGetItem(%both, 1) : float32[]
+  %u = UpdateState(umonad, %both)
+  %new = AssignSub(%w, %g, %u) : float32[2]
+  %t = UpdateState(%u, %new)
+  %r = Depend(%loss, %t)
+  return %r
+  func @plain(%p: float32[2], %y: float32[2], %t: umonad) {
+    %v = Load(%p, %t) : float32[2] primal {unique_id = "1"}
+    %m = Mul(%v, %y) primal {unique_id = "2"}
+    %l = ReduceSum(%m, (), false, false) : float32[] primal {unique_id = "3"}
+    %d = Mul(%y, %m) primal {forward_unique_id = "2"}
+    MORE
+    %pair = MakeTuple(GIVEN, %l)
+    return %pair
+  }
+  func @negated(%p: float32[2], %y: float32[2], %t: umonad) {
+    %no = Neg(%y)
+    %v = Load(%p, %t) : float32[2] primal {unique_id = "1"}
+    %m = Mul(%v, %no) primal {unique_id = "2"}
+    %l = ReduceSum(%m, (), false, false) : float32[] primal {unique_id = "3"}
+    %d = Mul(%no, %m) primal {forward_unique_id = "2"}
+    %pair = MakeTuple(%d, %l)
+    return %pair
+  }
+}"""
+
+
+@pytest.mark.parametrize(
+    ("more", "given", "gradient"),
+    [("", "%d", ["g"]), ("%h = Mul(%d, float32[]<0.5>)", "%h", ["d", "d"])],
+    ids=["of a branch each", "changed inside"],
+)
+def test_a_derivative_that_functions_take(more: str, given: str, gradient: list[str]) -> None:
+    """What the call returns is the gradient, where the functions do nothing to it."""
+    (step,) = parse_program(BRANCHES.replace("MORE", more).replace("GIVEN", given)).graphs.values()
+    found = anatomy(step)
+    (weight,) = found.weights
+    assert [node.name for node in weight.gradient] == gradient
+    named = {node.name: found.part(node) for node in step}
+    if gradient == ["g"]:
+        assert (named["both"], named["g"], named["loss"], named["which"]) == (BACKWARD, BACKWARD, FORWARD, FORWARD)
