@@ -2,7 +2,13 @@
 
 MindSpore keeps ``x += y`` as a write into the memory of x. That is exact in the forward part, whose backward part was
 derived from it, and hides from passes what happens to a gradient. In the update side it becomes the same operation
-with a result of its own (:func:`without_writes`).
+with a result of its own, and whoever reads the tensor afterwards takes that (:func:`without_writes`). So nothing else
+needs to know that two values of the update side are one memory. For example, of ``new``::
+
+    %g = MatMul(%x, %y)
+    %half = InplaceMuls(%g, 0.5, %u1)                          // %half = Muls(%g, 0.5)
+    %u2 = UpdateState(%u1, %half)
+    %new = ApplyMomentum(%w, %m, %rate, %g, 0.9, %u2)          // takes %half
 
 A constant is worse off: MindSpore 2.10 writes into the constant itself, so the next step, and whoever shares the
 constant, starts from what the last one left. Such a write gets a copy of its own (:func:`copy_constants`).
@@ -10,17 +16,26 @@ constant, starts from what the last one left. Such a write gets a copy of its ow
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from ..analysis.effects.state_access import Summary, place
+from ..analysis.effects.effect_list import list_effects
+from ..analysis.effects.state_access import Summary, describe, place, states_behind, summarize
 from ..analysis.effects.tokens import orders_only
+from ..analysis.functions.calls import bindings, targets
+from ..analysis.training.network import mark, network_parts
 from ..builders.cast import cast
-from ..core.graph import Constant, Graph, Input, Node, Value
-from ..core.op import CALL
+from ..core.errors import PassError
+from ..core.graph import Constant, Graph, Input, Node, State, Value
+from ..core.op import CALL, RETURN
 from ..core.predicates import is_effect, may_act, written_operands
-from ..core.primitives import PRIMITIVES
+from ..core.primitives import BINDING, PASSING, PRIMITIVES
+from ..core.sites import site
 from ..core.types import TensorType, is_monad
+from ..core.walk import walk
 from .effects.editing import Effects
+
+Chains = dict[Value, list[Node]]
+"""By what a computed tensor is, a node or a function's input: the operations that write it."""
 
 PURE = {name: facts.pure for name, facts in PRIMITIVES.items() if facts.any_tensor and facts.pure}
 """The primitive that computes what an in-place one writes, from the same operands."""
@@ -57,80 +72,237 @@ def copy_constants(graph: Graph) -> int:
     return len(found)
 
 
-def replaceable_writes(graph: Graph, network: Collection[Node]) -> list[Node]:
-    """The operations that :func:`without_writes` replaces. ``network``: the forward and backward nodes."""
-    return [write for writes in _chains(graph, network).values() for write in writes]
+def replaceable_writes(main: Graph) -> list[Node]:
+    """The operations of a graph and its functions that :func:`without_writes` replaces."""
+    return [w for chains in _chains_of(main).values() for writes in chains.values() for w in writes]
 
 
-def without_writes(graph: Graph, network: Collection[Node], known: dict[str, Summary] | None = None) -> int:
-    """Gives in-place operations of the update side on computed tensors a result of their own; returns how many."""
-    return _replace(graph, _chains(graph, network), known)
+def without_writes(main: Graph) -> int:
+    """Gives in-place operations of the update side on computed tensors a result of their own, in a graph and its
+    functions; returns how many. What has no counterpart in :data:`PURE` writes into a copy, which no one else has.
+    PassError where nothing says whether the tensor is read before it is written or afterwards."""
+    found = _chains_of(main)
+    if not found:
+        return 0
+    known = summarize(main)
+    _refuse_read_by_callers(main, {root for chains in found.values() for root in chains if isinstance(root, Input)})
+    network = network_parts(main).keys()
+    return sum(_replace(body, chains, known, network) for body, chains in found.items())
 
 
 def forward_without_writes(graph: Graph, forward: Collection[Node]) -> int:
     """The same for those of ``forward`` on tensors that nobody takes but by a Load; returns how many."""
-    found = _chains(graph, {node for node in graph if node not in forward})
-    chains = {root: writes for root, writes in found.items() if _read_by_loads(root, ())}
+    found = _chains(graph, {node for node in graph if node not in forward}, {})
+    chains = {
+        root: writes
+        for root, writes in found.items()
+        if all(w.op.name in PURE for w in writes) and _read_by_loads(root)
+    }
     for root in chains:
         if isinstance(root.type, TensorType):
             root.type = TensorType(root.type.dtype, root.type.shape)
-    return _replace(graph, chains, None)
+    return _replace(graph, chains, None, ())
 
 
-def _replace(graph: Graph, chains: dict[Node, list[Node]], known: dict[str, Summary] | None) -> int:
+def _chains_of(main: Graph) -> dict[Graph, Chains]:
+    """What is to be replaced, by graph and function."""
+    bodies = list(main.all_graphs())
+    # Unless there are writes that the exporter did not mark, nobody need know what is network.
+    if not any(_may_write_tensor(node) and mark(node) is None for body in bodies for node in body):
+        return {}
+    network, bound = network_parts(main).keys(), bindings(main)
+    found = {}
+    for body in bodies:
+        chains = _chains(body, network, bound)
+        chains = {r: ws for r, ws in chains.items() if any(w.op.name in PURE or _shared(w) for w in ws)}
+        if chains:
+            found[body] = chains
+    return found
+
+
+def _may_write_tensor(node: Node) -> bool:
+    if node.op.deals_in_tokens or node.op is CALL or not is_effect(node):
+        return False
+    return any(not isinstance(node.operand(i), State) for i in written_operands(node))
+
+
+def _chains(graph: Graph, network: Collection[Node], bound: Mapping[Input, Sequence[Value]]) -> Chains:
+    """Without tensors that ``network`` writes, and those that stand for a state."""
+    chains: Chains = {}
+    kept: set[Value] = set()
+    for node in graph:
+        if not _may_write_tensor(node):
+            continue
+        written = written_operands(node)
+        for i in written:
+            root = place(node.operand(i))
+            if root is None or isinstance(root, State) or (isinstance(root, Input) and states_behind(root, bound)):
+                continue
+            chains.setdefault(root, []).append(node)
+            unknown = (
+                root.op.name == "Load" if isinstance(root, Node) else graph.owner is not None and root not in bound
+            )
+            if node in network or len(written) > 1 or unknown:
+                kept.add(root)
+    return {root: writes for root, writes in chains.items() if root not in kept}
+
+
+def _target(write: Node) -> Value:
+    return write.operand(written_operands(write)[0])
+
+
+def _shared(write: Node) -> bool:
+    """Whether anyone else takes the tensor that an operation writes."""
+    value = _target(write)
+    others = ((user, i) for user, i in value.use_sites() if user is not write)
+    return isinstance(value, Input) or any(not orders_only(user, i) for user, i in others)
+
+
+def _read_by_loads(root: Value) -> bool:
+    """Whether all who take a written tensor say when: by a Load with a token, or as an effect."""
+    return all(user.op.name == "Load" or is_effect(user) or orders_only(user, i) for user, i in root.use_sites())
+
+
+def _replace(graph: Graph, chains: Chains, known: dict[str, Summary] | None, network: Collection[Node]) -> int:
     if not chains:
         return 0
-    fx = Effects(graph, known)
-    replaced = {write for writes in chains.values() for write in writes}
-    value_of: dict[Node, Value] = {}
-    gone = []
-    root_of = {e.node: place(e.node.operand(0)) for e in fx.list if e.node.num_operands}
-    for effect in fx.list:
-        node = effect.node
-        root = root_of.get(node)
-        if not isinstance(root, Node) or root not in chains:
-            continue
-        if node in replaced:
-            pure = _pure(graph, node, value_of.get(root, root))
-            value_of[root] = pure
-            gone.append(effect)
-            for user, i in node.use_sites():
-                if not orders_only(user, i):
-                    user.set_operand(i, pure)
-        elif node.op.name == "Load":
-            value = value_of.get(root, root)
-            for user, i in node.use_sites():
-                if user.op.name != "UpdateState":
-                    user.set_operand(i, value)
-    assert len(gone) == len(replaced)
-    fx.drop(gone)
+    listed = list_effects(graph, known)
+    fx = Effects(graph, listed=listed)
+    order = {e.node: k for k, e in enumerate(fx.list)}
+    for writes in chains.values():
+        writes.sort(key=lambda write: order.get(write, -1))
+    readings = _Readings(graph, chains, order, network).all()
+    gone, copied = set[Node](), set[Node]()
+    for root, writes in chains.items():
+        versions: list[Value] = [root]
+        for write in writes:
+            if write.op.name in PURE:
+                gone.add(write)
+                versions.append(_pure(graph, write, versions[-1]))
+            else:
+                write.set_operand(written_operands(write)[0], versions[-1])
+                versions.append(write)
+        for user, i, version in readings[root]:
+            user.set_operand(i, versions[version])
+        for write in writes:
+            if write not in gone and _shared(write):
+                with graph.inserting_before(write):
+                    copy = graph.create("TensorMove", [_target(write)], scope=write.scope, sources=[write])
+                write.set_operand(written_operands(write)[0], copy)
+                copied.add(write)
+    fx.drop([e for e in fx.list if e.node in gone])
+    fx.list = [describe(e.node, listed.known) or e if e.node in copied else e for e in fx.list]
     fx.commit()
-    return len(replaced)
+    return len(gone) + len(copied)
 
 
-def _chains(graph: Graph, network: Collection[Node]) -> dict[Node, list[Node]]:
-    """By the node that made a tensor: the writes to it, where all of them can be replaced."""
-    chains: dict[Node, list[Node]] = {}
-    kept: set[Node] = set()
-    for node in graph:
-        if not is_effect(node) or node.op is CALL:
-            continue
-        for i in written_operands(node):
-            root = place(node.operand(i))
-            if isinstance(root, Node):
-                chains.setdefault(root, []).append(node)
-                if node.op.name not in PURE or node in network or i != 0 or root.op.name == "Load":
-                    kept.add(root)
-    return {root: writes for root, writes in chains.items() if root not in kept and _read_by_loads(root, network)}
+class _Readings:
+    """Who reads the tensors of ``chains``, and which version. An effect reads at its place in the list (``order``),
+    anything else behind the writes that it waits for; the ``network`` ran before all that it does not wait for."""
+
+    def __init__(self, graph: Graph, chains: Chains, order: Mapping[Node, int], network: Collection[Node]):
+        self.graph, self.chains, self.order, self.network = graph, chains, order, network
+        self.bits = {write: 1 << k for k, write in enumerate(w for writes in chains.values() for w in writes)}
+        self.behind: dict[Value, int] = {}
+        """The writes that a node waits for."""
+        for node in graph:
+            waits = self.bits.get(node, 0)
+            for operand in node._operands:
+                waits |= self.behind.get(operand, 0)
+            if waits:
+                self.behind[node] = waits
+        self.ahead: dict[Node, int] = {}
+        """The place of the first write that waits for a node."""
+        for write in sorted(self.bits, key=self._place):
+            for node in walk(
+                [write], lambda n: [v for v in n._operands if isinstance(v, Node) and v not in self.ahead]
+            ):
+                self.ahead[node] = self._place(write)
+
+    def _place(self, write: Node) -> int:
+        return self.order.get(write, -1)
+
+    def all(self) -> dict[Value, list[tuple[Node, int, int]]]:
+        return {root: list(self.of(root)) for root in self.chains}
+
+    def of(self, root: Value) -> Iterator[tuple[Node, int, int]]:
+        """The uses of a tensor, under each of its names, that take its value, and the version that each takes."""
+        writes = self.chains[root]
+        names: list[tuple[Value, int]] = [(root, 0)]
+        names += [(write, k + 1) for k, write in enumerate(writes) if write.op is not CALL]
+        while names:
+            name, made = names.pop()
+            tied = isinstance(name, Node) and name.op.name == "Depend"
+            for user, i in name.use_sites():
+                if user in self.bits and i in written_operands(user):
+                    continue  # a write takes the version before it
+                if orders_only(user, i):
+                    continue
+                version = self._version(user, writes, made)
+                if user.op.name in ("Load", "Depend"):
+                    names.append((user, version))
+                if user.op.name != "Load" and (version != made or not tied):
+                    yield user, i, version
+
+    def _version(self, user: Node, writes: Sequence[Node], made: int) -> int:
+        """``made``: the version that the name stands for, which is the least that can be read."""
+        found = {max(made, self._at(reader, writes, made)) for reader in self._readers(user)}
+        if len(found) > 1:
+            raise self._unknown(user, writes[-1])
+        return found.pop() if found else made
+
+    def _readers(self, user: Node) -> Iterator[Node]:
+        """Who reads what ``user`` takes: itself, but for tuples, closures and Depends, whose users do."""
+
+        def takers(node: Node) -> list[Node]:
+            return [taker for taker, i in node.use_sites() if not orders_only(taker, i)] if passes(node) else []
+
+        def passes(node: Node) -> bool:
+            return node not in self.order and (node.op.name in PASSING or node.op.name in BINDING)
+
+        return (node for node in walk([user], takers) if not passes(node))
+
+    def _at(self, reader: Node, writes: Sequence[Node], made: int) -> int:
+        if reader.op is RETURN:
+            return len(writes)
+        if (at := self.order.get(reader)) is not None:
+            return sum(self._place(write) < at for write in writes)
+        waits = self.behind.get(reader, 0)
+        done = max((k + 1 for k, write in enumerate(writes) if waits & self.bits[write]), default=0)
+        if made <= done < len(writes) and reader not in self.network:
+            following = writes[done]
+            if reader not in self.ahead or self.ahead[reader] > self._place(following):
+                raise self._unknown(reader, following)
+        return done
+
+    def _unknown(self, reader: Node, write: Node) -> PassError:
+        return PassError(
+            f"graph '{self.graph.name}': {site(write)} writes a tensor in place that {site(reader)} reads, and nothing "
+            "in the graph says which comes first: assign the result of the operation (g = g * factor) and use that"
+        )
 
 
-def _read_by_loads(root: Node, network: Collection[Node]) -> bool:
-    """Whether all who take a written tensor on the update side say when: by a Load with a token, or as an effect. (The
-    forward and backward parts took what they take before.)"""
-    for user, i in root.use_sites():
-        if not (user in network or user.op.name == "Load" or is_effect(user) or orders_only(user, i)):
-            return False
-    return root.graph is None or root.graph.result is not root
+def _refuse_read_by_callers(main: Graph, written: set[Input]) -> None:
+    """A function's result of its own does not reach a caller, who may thus not read the tensor afterwards."""
+    handed = [
+        (formal, where, call)
+        for call in main.all_nodes()
+        if written and call.op is CALL
+        for target in targets(call) or ()
+        for formal, actual in zip(target.function.inputs, target.arguments, strict=False)
+        if (where := place(actual)) is not None
+    ]
+    while more := {where for formal, where, _ in handed if formal in written and isinstance(where, Input)} - written:
+        written |= more
+    for where, call in {(where, call): None for formal, where, call in handed if formal in written}:
+        body = call.home
+        order = {e.node: k for k, e in enumerate(list_effects(body).effects)}
+        for user, _, version in _Readings(body, {where: [call]}, order, ()).of(where):
+            if version and user is not call:
+                raise PassError(
+                    f"graph '{body.name}': a function that {site(call)} calls writes %{where.name} in place, and "
+                    f"{site(user)} reads it afterwards: return the tensor from the function and use that"
+                )
 
 
 def _pure(graph: Graph, write: Node, value: Value) -> Node:

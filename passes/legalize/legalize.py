@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 from ...ir.analysis.effects.state_access import Effect, summarize
 from ...ir.analysis.targets import lacking, refusal
-from ...ir.analysis.training.network import mark, network_parts
 from ...ir.analysis.training.results import name_results
 from ...ir.core.errors import PassError
 from ...ir.core.graph import Graph, Node
@@ -17,7 +16,7 @@ from ...ir.core.report import PassResult
 from ...ir.core.wording import counted
 from ...ir.rewrite.cropping import crop, croppings
 from ...ir.rewrite.effects.editing import Effects
-from ...ir.rewrite.in_place import PURE, copy_constants, replaceable_writes, without_writes, written_constants
+from ...ir.rewrite.in_place import copy_constants, replaceable_writes, without_writes, written_constants
 from ..framework.base import Pass
 from ..framework.options import option
 from ..framework.pattern import Rewrite
@@ -54,10 +53,12 @@ class Legalize(Pass):
     that the target lacks, or lacks for these element types, and that no rule replaces is an error. One that MindSpore's
     lists of kernels (ir/core/kernels/) do not know is left alone.
 
-    In-place operations on computed tensors (``g *= scale``) become operations with a result on the update side, so
-    passes see what happens to a gradient. An operation that would write into a constant gets a copy of it: MindSpore
-    2.10 writes into the constant itself, and the next step would start from there. On a CPU a padding by a negative
-    width, the gradient of every ``ops.pad``, becomes a slice: MindSpore 2.10's kernel is right in its first run only.
+    In-place operations on computed tensors (``g *= scale``, ``g.mul_(scale)``) become operations with a result on the
+    update side, which everyone takes who read the tensor afterwards; so passes see what happens to a gradient. Where
+    nothing says whether a tensor is read before it is written or afterwards, that is an error. An operation that would
+    write into a constant gets a copy of it: MindSpore 2.10 writes into the constant itself, and the next step would
+    start from there. On a CPU a padding by a negative width, the gradient of every ``ops.pad``, becomes a slice:
+    MindSpore 2.10's kernel is right in its first run only.
 
     The pass names the results that are the overflow flag and the loss scale (``StepResult.overflow``, ``.loss_scale``).
 
@@ -89,9 +90,7 @@ class Legalize(Pass):
             found += [node for node in lacking(graph, target) if node.op.name in RULES or widenable(node, target)]
             found += [node for body in bodies for node, _ in written_constants(body)]
             found += [node for body in bodies for node in croppings(body)] if target == CPU else []
-            if _writes_values(graph):
-                network = network_parts(graph).keys()
-                found += [node for body in bodies for node in replaceable_writes(body, network)]
+            found += replaceable_writes(graph)
         return found
 
     def run(self, program: Program) -> PassResult:
@@ -116,7 +115,7 @@ class Legalize(Pass):
                 for node in croppings(body) if target == CPU else ():
                     crop(node)
                     cropped += 1
-            replaced += _replace_writes(graph)
+            replaced += without_writes(graph)
             name_results(program, graph)
         program.target = target
         result.matched = result.changed = sum(lowered.values()) + copied + replaced + widened + cropped
@@ -128,18 +127,6 @@ class Legalize(Pass):
         what += [f"{counted(cropped, 'padding')} by negative widths sliced"] if cropped else []
         result.summary = f"{', '.join(what)} for {target}" if what else f"nothing to replace for {target}"
         return result
-
-
-def _writes_values(graph: Graph) -> bool:
-    """Whether there are in-place operations that the exporter did not mark: else nobody need know what is network."""
-    return any(node.op.name in PURE and mark(node) is None for node in graph.all_nodes())
-
-
-def _replace_writes(graph: Graph) -> int:
-    if not _writes_values(graph):
-        return 0
-    parts, known = network_parts(graph), summarize(graph)
-    return sum(without_writes(body, parts.keys(), known) for body in graph.all_graphs())
 
 
 def lower(main: Graph, nodes: list[Node]) -> None:
