@@ -18,11 +18,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from ..analysis.effects.effect_list import list_effects
-from ..analysis.effects.state_access import Summary, describe, place, states_behind, summarize
+from ..analysis.effects.effect_list import EffectList, list_effects
+from ..analysis.effects.state_access import describe, place, states_behind, summarize
 from ..analysis.effects.tokens import orders_only
 from ..analysis.functions.calls import bindings, targets
-from ..analysis.training.network import mark, network_parts
+from ..analysis.training.network import network_parts
 from ..builders.cast import cast
 from ..core.errors import PassError
 from ..core.graph import Constant, Graph, Input, Node, State, Value
@@ -74,50 +74,53 @@ def copy_constants(graph: Graph) -> int:
 
 def replaceable_writes(main: Graph) -> list[Node]:
     """The operations of a graph and its functions that :func:`without_writes` replaces."""
-    return [w for chains in _chains_of(main).values() for writes in chains.values() for w in writes]
+    return [w for readings in _found(main) for writes in readings.chains.values() for w in writes]
 
 
 def without_writes(main: Graph) -> int:
-    """Gives in-place operations of the update side on computed tensors a result of their own, in a graph and its
-    functions; returns how many. What has no counterpart in :data:`PURE` writes into a copy, which no one else has.
-    PassError where nothing says whether the tensor is read before it is written or afterwards."""
-    found = _chains_of(main)
-    if not found:
-        return 0
-    known = summarize(main)
-    _refuse_read_by_callers(main, {root for chains in found.values() for root in chains if isinstance(root, Input)})
-    network = network_parts(main).keys()
-    return sum(_replace(body, chains, known, network) for body, chains in found.items())
+    """Gives in-place operations on computed tensors a result of their own, in a graph and its functions; returns how
+    many. What has no counterpart in :data:`PURE` writes into a copy, which no one else has. What the network writes
+    stays where nobody reads the tensor afterwards but by the operation's result. PassError where nothing says whether
+    the update side reads a tensor before it is written or afterwards."""
+    found = _found(main)
+    _refuse_read_by_callers(main, {root for of in found for root in of.chains if isinstance(root, Input)})
+    return sum(map(_replace, found))
 
 
 def forward_without_writes(graph: Graph, forward: Collection[Node]) -> int:
     """The same for those of ``forward`` on tensors that nobody takes but by a Load; returns how many."""
-    found = _chains(graph, {node for node in graph if node not in forward}, {})
     chains = {
         root: writes
-        for root, writes in found.items()
-        if all(w.op.name in PURE for w in writes) and _read_by_loads(root)
+        for root, writes in _chains(graph, {}).items()
+        if all(w in forward and w.op.name in PURE for w in writes) and _read_by_loads(root)
     }
     for root in chains:
         if isinstance(root.type, TensorType):
             root.type = TensorType(root.type.dtype, root.type.shape)
-    return _replace(graph, chains, None, ())
+    return _replace(_Readings(list_effects(graph), chains, set(graph))) if chains else 0
 
 
-def _chains_of(main: Graph) -> dict[Graph, Chains]:
+def _found(main: Graph) -> list[_Readings]:
     """What is to be replaced, by graph and function."""
-    bodies = list(main.all_graphs())
-    # Unless there are writes that the exporter did not mark, nobody need know what is network.
-    if not any(_may_write_tensor(node) and mark(node) is None for body in bodies for node in body):
-        return {}
-    network, bound = network_parts(main).keys(), bindings(main)
-    found = {}
+    bodies = [body for body in main.all_graphs() if any(_may_write_tensor(node) for node in body)]
+    if not bodies:
+        return []
+    network, bound, known = network_parts(main).keys(), bindings(main), summarize(main)
+    found = []
     for body in bodies:
-        chains = _chains(body, network, bound)
-        chains = {r: ws for r, ws in chains.items() if any(w.op.name in PURE or _shared(w) for w in ws)}
-        if chains:
-            found[body] = chains
+        if chains := _chains(body, bound):
+            readings = _Readings(list_effects(body, known), chains, network)
+            readings.chains = {root: writes for root, writes in chains.items() if _matters(readings, root)}
+            found += [readings] if readings.chains else []
     return found
+
+
+def _matters(readings: _Readings, root: Value) -> bool:
+    """Whether others see that a tensor is written, or passes would."""
+    writes = readings.chains[root]
+    if any(version != made for _, _, made, version in readings.of(root)):
+        return True
+    return any(w not in readings.network and (w.op.name in PURE or _shared(w)) for w in writes)
 
 
 def _may_write_tensor(node: Node) -> bool:
@@ -126,8 +129,8 @@ def _may_write_tensor(node: Node) -> bool:
     return any(not isinstance(node.operand(i), State) for i in written_operands(node))
 
 
-def _chains(graph: Graph, network: Collection[Node], bound: Mapping[Input, Sequence[Value]]) -> Chains:
-    """Without tensors that ``network`` writes, and those that stand for a state."""
+def _chains(graph: Graph, bound: Mapping[Input, Sequence[Value]]) -> Chains:
+    """Without tensors that stand for a state."""
     chains: Chains = {}
     kept: set[Value] = set()
     for node in graph:
@@ -142,7 +145,7 @@ def _chains(graph: Graph, network: Collection[Node], bound: Mapping[Input, Seque
             unknown = (
                 root.op.name == "Load" if isinstance(root, Node) else graph.owner is not None and root not in bound
             )
-            if node in network or len(written) > 1 or unknown:
+            if len(written) > 1 or unknown:
                 kept.add(root)
     return {root: writes for root, writes in chains.items() if root not in kept}
 
@@ -163,15 +166,10 @@ def _read_by_loads(root: Value) -> bool:
     return all(user.op.name == "Load" or is_effect(user) or orders_only(user, i) for user, i in root.use_sites())
 
 
-def _replace(graph: Graph, chains: Chains, known: dict[str, Summary] | None, network: Collection[Node]) -> int:
-    if not chains:
-        return 0
-    listed = list_effects(graph, known)
-    fx = Effects(graph, listed=listed)
-    order = {e.node: k for k, e in enumerate(fx.list)}
-    for writes in chains.values():
-        writes.sort(key=lambda write: order.get(write, -1))
-    readings = _Readings(graph, chains, order, network).all()
+def _replace(readings: _Readings) -> int:
+    graph, chains = readings.graph, readings.chains
+    fx = Effects(graph, listed=readings.listed)
+    taken = {root: list(readings.of(root)) for root in chains}
     gone, copied = set[Node](), set[Node]()
     for root, writes in chains.items():
         versions: list[Value] = [root]
@@ -182,7 +180,7 @@ def _replace(graph: Graph, chains: Chains, known: dict[str, Summary] | None, net
             else:
                 write.set_operand(written_operands(write)[0], versions[-1])
                 versions.append(write)
-        for user, i, version in readings[root]:
+        for user, i, _, version in taken[root]:
             user.set_operand(i, versions[version])
         for write in writes:
             if write not in gone and _shared(write):
@@ -191,21 +189,24 @@ def _replace(graph: Graph, chains: Chains, known: dict[str, Summary] | None, net
                 write.set_operand(written_operands(write)[0], copy)
                 copied.add(write)
     fx.drop([e for e in fx.list if e.node in gone])
-    fx.list = [describe(e.node, listed.known) or e if e.node in copied else e for e in fx.list]
+    fx.list = [describe(e.node, readings.listed.known) or e if e.node in copied else e for e in fx.list]
     fx.commit()
     return len(gone) + len(copied)
 
 
 class _Readings:
-    """Who reads the tensors of ``chains``, and which version. An effect reads at its place in the list (``order``),
-    anything else behind the writes that it waits for; the ``network`` ran before all that it does not wait for."""
+    """Who reads the tensors of ``chains``, and which version. An effect reads at its place in the list, anything else
+    behind the writes that it waits for; the ``network`` ran before all that it does not wait for."""
 
-    def __init__(self, graph: Graph, chains: Chains, order: Mapping[Node, int], network: Collection[Node]):
-        self.graph, self.chains, self.order, self.network = graph, chains, order, network
+    def __init__(self, listed: EffectList, chains: Chains, network: Collection[Node]):
+        self.graph, self.listed, self.chains, self.network = listed.graph, listed, chains, network
+        self.order = {e.node: k for k, e in enumerate(listed.effects)}
+        for writes in chains.values():
+            writes.sort(key=self._place)
         self.bits = {write: 1 << k for k, write in enumerate(w for writes in chains.values() for w in writes)}
         self.behind: dict[Value, int] = {}
         """The writes that a node waits for."""
-        for node in graph:
+        for node in self.graph:
             waits = self.bits.get(node, 0)
             for operand in node._operands:
                 waits |= self.behind.get(operand, 0)
@@ -222,11 +223,9 @@ class _Readings:
     def _place(self, write: Node) -> int:
         return self.order.get(write, -1)
 
-    def all(self) -> dict[Value, list[tuple[Node, int, int]]]:
-        return {root: list(self.of(root)) for root in self.chains}
-
-    def of(self, root: Value) -> Iterator[tuple[Node, int, int]]:
-        """The uses of a tensor, under each of its names, that take its value, and the version that each takes."""
+    def of(self, root: Value) -> Iterator[tuple[Node, int, int, int]]:
+        """The uses of a tensor, under each of its names, that take its value, with the version that the name was made
+        as and the one that is read."""
         writes = self.chains[root]
         names: list[tuple[Value, int]] = [(root, 0)]
         names += [(write, k + 1) for k, write in enumerate(writes) if write.op is not CALL]
@@ -242,7 +241,7 @@ class _Readings:
                 if user.op.name in ("Load", "Depend"):
                     names.append((user, version))
                 if user.op.name != "Load" and (version != made or not tied):
-                    yield user, i, version
+                    yield user, i, made, version
 
     def _version(self, user: Node, writes: Sequence[Node], made: int) -> int:
         """``made``: the version that the name stands for, which is the least that can be read."""
@@ -296,8 +295,7 @@ def _refuse_read_by_callers(main: Graph, written: set[Input]) -> None:
         written |= more
     for where, call in {(where, call): None for formal, where, call in handed if formal in written}:
         body = call.home
-        order = {e.node: k for k, e in enumerate(list_effects(body).effects)}
-        for user, _, version in _Readings(body, {where: [call]}, order, ()).of(where):
+        for user, _, _, version in _Readings(list_effects(body), {where: [call]}, set(body)).of(where):
             if version and user is not call:
                 raise PassError(
                     f"graph '{body.name}': a function that {site(call)} calls writes %{where.name} in place, and "

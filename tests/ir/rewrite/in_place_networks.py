@@ -94,3 +94,35 @@ class UpdatesWithValues(nn.TrainOneStepCell):
             g = g + self.weights[i] * 0.125
             ready += (g,)
         return ops.depend(loss, self.optimizer(ready))
+
+
+class ClipsInPlace(nn.TrainOneStepCell):
+    """As ``clip_grad_norm_``, in a loop over the tuple: nobody takes the results of the in-place operations. ``when``:
+    only behind an ``if``."""
+
+    def __init__(self, network, optimizer, when=False):
+        super().__init__(network, optimizer)
+        self.when = when
+
+    def construct(self, x, y):
+        loss = self.network(x, y)
+        gradients = self.grad(self.network, self.weights)(x, y, ops.ones_like(loss))
+        total = ops.zeros((), ms.float32)
+        for g in gradients:
+            total = total + (g * g).sum()
+        factor = ops.minimum(0.1 / (ops.sqrt(total) + 1e-6), ops.ones_like(total))
+        if self.when:
+            if loss > 0.01:
+                for g in gradients:
+                    g.mul_(factor)
+        else:
+            for g in gradients:
+                g.mul_(factor)
+                g.add_(0.125)
+            gradients[0].copy_(gradients[0] * 0.5)
+        return ops.depend(loss, self.optimizer(gradients))
+
+
+class ClipsBehindIf(ClipsInPlace):
+    def __init__(self, network, optimizer):
+        super().__init__(network, optimizer, True)

@@ -121,3 +121,15 @@ def test_a_compiled_file_by_the_command(sources: dict[str, bc.Program], tmp_path
     twin = case(networks.WithValues)
     losses = [float(graph(*native.tensors(one)).asnumpy()) for one in twin.batches(4)]
     np.testing.assert_allclose(losses, native.train_steps(twin, twin.batches(4))[0], rtol=1e-5)
+
+
+@pytest.mark.parametrize("cell", [networks.ClipsInPlace, networks.ClipsBehindIf])
+def test_who_reads_behind_a_write_takes_what_was_written(cell: type[nn.Cell], tmp_path: Path) -> None:
+    """Nobody takes the result of ``g.mul_(factor)``; the optimizer takes g."""
+    one = case(networks.Network, cell)
+    expected = native.train_steps(one, one.batches(4))[1]
+    source = bc.load(str(export(one, tmp_path)))
+    for pipeline in ("", "dead-code-elimination", "weight-average"):
+        ours = train(source, pipeline)
+        for name, value in expected.items():
+            np.testing.assert_array_equal(ours[name], value, err_msg=f"{pipeline}: {name}")
