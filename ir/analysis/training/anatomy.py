@@ -44,6 +44,7 @@ from typing import NoReturn
 
 from ...core.errors import AnatomyError
 from ...core.graph import Constant, Graph, Input, Node, State, Value
+from ...core.names import GRADIENT
 from ...core.predicates import is_effect, is_optimizer
 from ...core.primitives import facts
 from ...core.sites import site
@@ -113,7 +114,7 @@ def anatomy(graph: Graph, parts: dict[Node, str] | None = None) -> TrainingAnato
     parts = network_parts(graph, known) if parts is None else parts
     updates = find_updates(graph, parts, known)
     backward = {node: None for node, part in parts.items() if part == BACKWARD}
-    if not backward and not any(map(mark, parts)):
+    if not backward and not _has_linear_loss(graph, parts, updates):
         _refuse_forward(graph, bound, updates)
     if not updates:
         raise AnatomyError(f"'{graph.name}' computes gradients but updates no state: no optimizer. {HOW_TO_EXPORT}")
@@ -137,6 +138,12 @@ def anatomy(graph: Graph, parts: dict[Node, str] | None = None) -> TrainingAnato
         bound,
         known,
     )
+
+
+def _has_linear_loss(graph: Graph, parts: Mapping[Node, str], updates: list[Effect]) -> bool:
+    """Whether autodiff had nothing to compute: it marked the forward part, and an optimizer takes what is there."""
+    fed = any(GRADIENT in node.marks for node in graph)  # by accumulators: the forward part is in another graph
+    return not fed and any(is_optimizer(e.node) for e in updates) and any(map(mark, parts))
 
 
 def _refuse_forward(graph: Graph, bound: Mapping[Input, Sequence[Value]], updates: list[Effect]) -> NoReturn:

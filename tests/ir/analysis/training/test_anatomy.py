@@ -278,8 +278,8 @@ REFUSED = {
         "'step' computes gradients but updates no state: no optimizer",
     ),
     "no gradient": (
-        STEP.replace("BODY", "").replace("UPDATE", "AssignAdd(%m, %x, %u)"),
-        r"updates state \(m\), but none from a gradient",
+        STEP.replace("BODY", "").replace("UPDATE", "AssignAdd(%rate, float32[]<1.0>, %u)"),
+        r"updates state \(rate\), but none from a gradient",
     ),
     "an optimizer without backward": (
         UNMARKED.replace("BODY", "").replace("%to", "%g"),
