@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
+from ..analysis.training.gradient_path import gradient_paths
 from ..analysis.training.own_writes import own_writes
 from ..core.graph import Node
 from ..core.primitives import facts
@@ -14,6 +15,7 @@ from ..core.program import Program
 from ..symbolic.execution import Execution, Outcome, Unproved
 from ..text import print_graph
 from . import formulas
+from .formulas import centralize, clip
 from .formulas.statement import DECAY, RATE, RESULT, STEP, TAKEN, Stated, Statement
 from .polynomial import ONE
 from .reals import Reals
@@ -54,6 +56,8 @@ def changed(
     found = updates(terms, mean.states.values(), weights, moved, reals)
     found |= by_many(terms, mean.states, weights, found, seams)
     order = {name: found[name] for name in weights if name in found}
+    if any(r.name in (centralize.PASS, clip.PASS) for r in program.reports):
+        _refuse_treated(original, {name for name, update in order.items() if update.at})
     try:
         statement, stated = formulas.write(program, order, {n: (start[n], original.state[n].type) for n in weights})
     except (KeyError, TypeError, ValueError) as error:
@@ -89,6 +93,16 @@ def changed(
             by[name] = tuple(s.by for s in stated if of in s.weights or name in s.weights)
     results = {name: t for (what, name), t in given.items() if what == RESULT}
     return replace(mean, states=states), Changed(statement, stated, by, results)
+
+
+def _refuse_treated(original: Program, weights: Collection[str]) -> None:
+    """Unproved where many primitives update a weight by something else than the gradient that leaves the backward part,
+    or where nothing tells: the formulas are about that gradient."""
+    paths = [p for graph in original.graphs.values() if weights for p in gradient_paths(graph) if p.weight in weights]
+    for path in paths:
+        if path.assumed or any(point.stage for point in path.points):
+            what = path.assumed or "the training cell or its optimizer does something to it first"
+            raise Unproved(f"the gradient of weight '{path.weight}' is not what updates it ({what}): law missing")
 
 
 def _gradients_instead(

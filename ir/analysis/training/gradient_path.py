@@ -419,7 +419,8 @@ class _Walk:
         )  # fmt: skip
         if multiplied and not undone:
             return "unscale"
-        if outside is None or known is None or multiplied:
+        own = not primitive and (judged or divisor is None)  # a norm, or a state that the loss is not multiplied by
+        if known is None or multiplied or (outside is None and not own):
             what = "a stage of the training cell" if primitive else "a part of the update"
             why = "which cell computes it" if outside is None else "what multiplies the loss"
             why = "which of several divisions by one number unscales" if multiplied else why
