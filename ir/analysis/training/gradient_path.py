@@ -64,7 +64,7 @@ from .network import OPTIMIZER as UPDATE
 from .stages import CENTRALIZE, TREATMENT, GradientPath, Point
 from .updating import updating_values
 
-OPTIMIZER, DOUBTFUL, MULTIPLIERS = "optimizer_cell", "doubtful_cells", "loss_multipliers"
+OPTIMIZER, DOUBTFUL, MULTIPLIERS = "optimizer_cell", "doubtful_operators", "loss_multipliers"
 """Marks of a gradient behind accumulators: the cell of the optimizer that takes it, cells that tell nothing, and the
 numbers and states by which the training cell multiplies the loss."""
 PASSING = named(Family.CAST, Family.COPY) | {"Depend"}
@@ -186,12 +186,12 @@ class _Walk:
 
     @cached_property
     def _doubtful(self) -> frozenset[str]:
-        """The cells of the network whose scope nodes of the update side carry too: what an operator of Python stands
-        for (``*``) has the scope in which MindSpore expanded it first."""
+        """The operators of the network's cells whose scope nodes of the update side carry too: what an operator of
+        Python stands for (``*``) has the scope in which MindSpore expanded it first."""
         if self.found is None:
             return frozenset(str(c) for node in self.graph for c in _listed(node.marks.get(DOUBTFUL)))
-        network = {cell_of(node) for node, part in self.parts.items() if part in (FORWARD, BACKWARD)}
-        return frozenset(cell_of(n) for n in self.graph.all_nodes() if self.found.part(n) == UPDATE) & network
+        network = {_operator(node) for node, part in self.parts.items() if part in (FORWARD, BACKWARD)}
+        return frozenset(_operator(n) for n in self.graph.all_nodes() if self.found.part(n) == UPDATE) & network
 
     @cached_property
     def multipliers(self) -> tuple[Multiplier, ...] | None:
@@ -376,11 +376,11 @@ class _Walk:
         tells. The scope of a doubtful node tells nothing, but the optimizer takes no input of the graph, nothing of the
         forward part, and nothing goes back from it to the training cell."""
         cell = cell_of(node)
-        if not self._cell or within(cell, self._cell) or cell not in self._doubtful:
+        if not self._cell or within(cell, self._cell) or _operator(node) not in self._doubtful:
             return not within(cell, self._cell) if self._cell else None
 
         def above(value: Value) -> Sequence[Value]:
-            told = isinstance(value, Node) and (value.op.name == "Load" or cell_of(value) not in self._doubtful)
+            told = isinstance(value, Node) and (value.op.name == "Load" or _operator(value) not in self._doubtful)
             return () if told else carried_operands(value)
 
         for value in walk([o for o in carried_operands(node) if o not in values], above):
@@ -392,9 +392,9 @@ class _Walk:
                 if self.parts.get(value) == FORWARD and value.op.name != "Load":
                     return True
         below = walk(
-            [node], lambda n: [u for u, i in n.use_sites() if cell_of(n) in self._doubtful and not orders_only(u, i)]
+            [node], lambda n: [u for u, i in n.use_sites() if _operator(n) in self._doubtful and not orders_only(u, i)]
         )
-        outer = (n for n in below if n.op.name != "MakeTuple" and cell_of(n) not in self._doubtful)
+        outer = (n for n in below if n.op.name != "MakeTuple" and _operator(n) not in self._doubtful)
         return True if any(not within(cell_of(n), self._cell) for n in outer) else None
 
     def _of_factor(self, node: Node, factor: Value, values: Collection[Value], weight: str) -> str | None:
@@ -481,6 +481,11 @@ def _divisor(value: Value) -> float | None:
         return None
     number = next((n for o in value.operands[:2][::-1] if (n := scalar_of(o.literal))), None)
     return number if number is None or value.op.name in _DIVIDING else 1.0 / number
+
+
+def _operator(node: Node) -> str:
+    """A primitive of a cell."""
+    return f"{cell_of(node)}/{node.op.name}"
 
 
 def _is_number(value: Value) -> bool:

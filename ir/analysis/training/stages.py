@@ -46,8 +46,8 @@ class Point:
 class GradientPath:
     """The points of one gradient, in order; the first is where it leaves the backward part or the accumulators.
     ``sparse``: see :class:`.weights.WeightInfo`. ``optimizer``: the cell that updates by it, "" where none is told
-    apart; ``doubtful``: those whose scope tells nothing. ``multipliers``: what the derivative of the loss is multiplied
-    by, where that was asked and can be told. ``assumed``: what nothing tells, in words."""
+    apart; ``doubtful``: the operators of cells whose scope tells nothing. ``multipliers``: what the derivative of the
+    loss is multiplied by, where that was asked and can be told. ``assumed``: what nothing tells, in words."""
 
     weight: str
     points: list[Point]

@@ -130,6 +130,16 @@ def test_the_cell_says_whose_a_factor_is_and_no_number_does(op: str, number: flo
     assert stages(of_cells(f"{factor} !cell\n" + SLOT + KEPT)) == ["", "unscale"]
 
 
+@pytest.mark.parametrize(("network", "stage"), [("Exp", ["", "unscale"]), ("RealDiv", [""])])
+def test_an_operator_that_the_training_cell_has_for_its_loss_too_tells_nothing(network: str, stage: list[str]) -> None:
+    """The loss that the training cell computes: a division there may have given the optimizer's its scope."""
+    operands = "%w0" if network == "Exp" else "%w0, %x"
+    loss = f'%own = {network}({operands}) : float32[2] scope("Default/op") primal {{unique_id = "9"}}\n'
+    found = of_cells(loss + "%s = RealDiv(%g, float32[]<8.0>) !cell\n" + SLOT + KEPT)
+    assert stages(found) == stage
+    assert bool(found.assumed) == (stage == [""])
+
+
 @pytest.mark.parametrize("number", NUMBERS)
 def test_an_optimizer_undoes_what_the_loss_is_multiplied_by(number: float) -> None:
     def scaled(by: float) -> GradientPath:
