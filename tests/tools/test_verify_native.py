@@ -69,6 +69,8 @@ def test_a_captured_cell_is_judged_by_its_export() -> None:
 
 def test_a_file_without_kernels_is_legalized_and_the_verdict_says_so(exported: Callable[[str], Path]) -> None:
     original = bc.load(exported("scaled_gpu"))
-    found = bc.verify(original, bc.compile(original, CLEAN_UP, allow_no_match=True))
+    program = bc.compile(original, CLEAN_UP, allow_no_match=True)
+    found = bc.verify(original, program)
     assert found.verified
     assert "the reference is the legalized file, because the file holds " in repr(found)
+    assert "; assumed: what pass legalize made of the original computes the same" in repr(bc.prove(original, program))

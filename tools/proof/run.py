@@ -32,6 +32,7 @@ from ..recheck.checker import check
 
 SEED = 0x5EED
 LEGALIZE = "legalize"
+LEGALIZED = "what pass legalize made of the original computes the same, since the original is taken as that"
 
 
 MOST = 8
@@ -72,7 +73,8 @@ class Proved(Displayed):
         if self.proved:
             by = list(dict.fromkeys(s.by for s in self.proof.stated))
             changed = f", as {', '.join(by)} {agreed(len(by), 'changes', 'change')} it on purpose" if by else ""
-            return f"Proved, for all inputs: {self.proof.claim}{changed}."
+            assumed = "".join(f"; assumed: {what}" for what in self.proof.trusted if what == LEGALIZED)
+            return f"Proved, for all inputs: {self.proof.claim}{changed}{assumed}."
         n = len({(v.what, v.name) for v in self.proof.failures})
         what = f"{counted(n, 'state or result', 'states or results')}" if n else "the certificate"
         return f"NOT proved: {what}. This does not say that the program is wrong: boost-verify runs it."
@@ -134,7 +136,7 @@ def prove(original: Program, program: Program, *, recheck: bool = True) -> Prove
         return Proved(given_up(original, program, str(reason)), Terms(), {}, program)
     proof, terms = run_prover(base, program)
     if legalized(original, program):
-        proof.trusted.append("pass legalize: the original is taken in the primitives that it made of it")
+        proof.trusted.append(LEGALIZED)
     found = Proved(proof, terms, document(base, program, proof), program)
     if recheck and proof.proved:
         try:

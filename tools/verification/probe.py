@@ -7,19 +7,25 @@ the original's own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from ...ir.analysis.effects.state_access import states_behind
 from ...ir.analysis.effects.tokens import orders_only
 from ...ir.analysis.functions.calls import bindings
 from ...ir.analysis.training.anatomy import TrainingAnatomy, anatomy
+from ...ir.analysis.training.cells import Cells, cell_of, within
 from ...ir.analysis.training.network import BACKWARD, FORWARD, network_parts
 from ...ir.analysis.training.phases import phases
 from ...ir.analysis.training.updating import updating_values
 from ...ir.core.errors import AnatomyError
-from ...ir.core.graph import Graph, Node, State, Value
+from ...ir.core.graph import Graph, GraphRef, Node, State, Value
+from ...ir.core.op import CALL
+from ...ir.core.predicates import written_operands
+from ...ir.core.primitives import Family, named
 from ...ir.core.program import Program
 from ...ir.core.types import DType, TensorType
+from ...ir.core.walk import walk
 from ...ir.rewrite.effects.editing import Effects
 from ...ir.rewrite.settle_gradients import settle_gradients
 from ...ir.rewrite.settle_results import settle_results
@@ -50,6 +56,8 @@ class Cut:
 
     stage: str
     gradients: tuple[Slot, ...]
+    taken: Mapping[str, bool | None]
+    """By weight: whether the cell of its optimizer takes this as it is; None where the file tells no such cell."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +117,7 @@ def make_probe(original: Program, weight: str | None = None, stages: Sequence[st
         if gradient.graph is not graph or not isinstance(gradient.type, TensorType):
             raise AnatomyError(f"the gradient of '{weights[0]}' is computed inside a function, from where none is had")
     wanted, closed = _cuts(graph, stages, unscale)
+    taken = {stage: _taken(graph, found, at) for stage, at in wanted.items()}
     given: dict[Value, Value] = {}
 
     def lay_open(moved: Mapping[Node, Iterable[str]], prefix: str) -> tuple[Slot, ...]:
@@ -135,7 +144,7 @@ def make_probe(original: Program, weight: str | None = None, stages: Sequence[st
         return tuple(slots)
 
     slots = lay_open(moved, PREFIX)
-    cuts = tuple(Cut(stage, lay_open(at, f"{stage} {PREFIX}")) for stage, at in wanted.items())
+    cuts = tuple(Cut(stage, lay_open(at, f"{stage} {PREFIX}"), taken[stage]) for stage, at in wanted.items())
     unit = _rounding_unit(found)
     before = phases(graph, found.parts)
     turns = len({before[n] for n in graph if found.part(n) == BACKWARD})
@@ -171,6 +180,38 @@ def _cuts(graph: Graph, stages: Sequence[str], unscale: str) -> tuple[dict[str, 
     return cuts, ""
 
 
+def _taken(graph: Graph, found: TrainingAnatomy, at: Mapping[Node, Iterable[str]]) -> dict[str, bool | None]:
+    """By weight, whether the cell of its optimizer takes a value as it is. Told by scopes alone."""
+    bound, cells = bindings(graph), Cells(found.parts)
+    optimizers: dict[str, set[str]] = {}
+    for node in graph.all_nodes():
+        if found.part(node) not in _NETWORK:
+            for state in (s for i in written_operands(node) for s in states_behind(node.operand(i), bound)):
+                if cell := cells.optimizer(node):
+                    optimizers.setdefault(state.name, set()).add(cell)
+
+    def onward(value: Value) -> Iterator[Value]:
+        for user, i in value.use_sites():
+            if orders_only(user, i) or found.part(user) in _NETWORK:
+                continue
+            function = user.operand(0) if user.op is CALL or user.op.name == "Partial" else None
+            if isinstance(function, GraphRef):
+                yield function.graph.inputs[i - 1]
+            elif user.op.name in _PASSING or any(within(cell_of(user), cell) for cell in every):
+                yield user
+
+    every = set().union(*optimizers.values())
+    taken: dict[str, bool | None] = {}
+    for value, weights in at.items():
+        reached: Iterator[Value] = walk([value], onward)
+        met = {cell_of(v) for v in reached if isinstance(v, Node)}
+        for weight in weights:
+            own = optimizers.get(weight, set())
+            taken[weight] = any(within(cell, outer) for cell in met for outer in own) if own else None
+    return taken
+
+
+_PASSING = named(Family.CAST, Family.COPY) | {"Depend", "MakeTuple", "TupleGetItem"}
 _NETWORK = (FORWARD, BACKWARD)
 VANISHING = 8 * 2.0**-25
 """Half the least positive number of float16 becomes zero; a gradient is a sum of several such numbers."""

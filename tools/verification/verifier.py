@@ -32,11 +32,12 @@ from .deterministic import without_dropout
 from .freezing import FrozenWeights
 from .groups import ParameterGroups
 from .half_precision import GradientsInHalfPrecision, is_mixed, overflows
+from .handed import HandedGradients
 from .linearity import LossScaleLinearity
 from .native import OTHERWISE, UntouchedFile
 from .overflow import Overflow, OverflowingData, ScaleRule
 from .progress import Progress, Silent
-from .promises import MIXED, Promises, print_names, read_promises
+from .promises import CLIP, MIXED, Promises, print_names, read_promises
 from .reference import Batch, Reference
 from .repeating import beyond_doubt
 from .replaced import ReplacedOptimizers
@@ -50,8 +51,8 @@ log = logging.getLogger("boost_compile")
 PROPERTIES: tuple[Callable[[], Property], ...] = (
     UntouchedFile, InitialState, IdenticalMicroBatches, DifferentMicroBatches, ShortCycle, Losses, ForwardState,
     StatisticsDifference, RandomDraws, Overflow, OverflowingData, ScaleRule, LossScaleLinearity, Clipping,
-    Centralization, ParameterGroups, FrozenWeights, RemovedBatchNorms, Derivative, GradientsInHalfPrecision, Adapters,
-    ReplacedOptimizers, CellWrites,
+    HandedGradients, Centralization, ParameterGroups, FrozenWeights, RemovedBatchNorms, Derivative,
+    GradientsInHalfPrecision, Adapters, ReplacedOptimizers, CellWrites,
 )  # fmt: skip
 """In the order in which they are checked and shown."""
 
@@ -97,7 +98,9 @@ def verify(
     guilty = None
     names = [r.name for r in results if r.failed and r.name != UntouchedFile.name]
     file = next(r for r in results if r.name == UntouchedFile.name)
-    reference = file.detail if file.status == NOT_APPLICABLE else OTHERWISE if file.failed else ""
+    told = [file.detail] if file.status == NOT_APPLICABLE else [OTHERWISE] if file.failed else []
+    handed = next(r for r in results if r.name == HandedGradients.name)
+    told += [handed.detail] if handed.status == NOT_APPLICABLE and promises.having(CLIP) and not unmatched else []
     if bisect and names and promises.passes:
         guilty = _find_guilty(original, promises.passes, lambda prefix: job.failures(prefix, names))
     return Verification(
@@ -112,7 +115,7 @@ def verify(
         {},
         perf_counter() - start,
         unmatched,
-        reference,
+        "; ".join(told),
     )
 
 
