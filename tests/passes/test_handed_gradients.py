@@ -219,3 +219,29 @@ def test_gradients_of_branches_are_averaged(more: str) -> None:
         run.step(x)
     for key in (k for k in ends[0] if k.rpartition(".")[2] in "vws"):
         np.testing.assert_allclose(run.state()[key], (ends[0][key] + ends[1][key]) / 2, atol=2e-6, err_msg=key)
+
+
+class ByHand(nn.Cell):
+    """Plain descent in the training cell itself: w moves by a forward value, as a statistic does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        rng = np.random.default_rng(7)
+        self.v = Parameter(rng.normal(0, 1, 3).astype(np.float32), name="v")
+        self.w = Parameter(rng.normal(0, 1, (4, 3)).astype(np.float32), name="w")
+        self.grad = ops.value_and_grad(self.loss, None, ms.ParameterTuple([self.v, self.w]))
+
+    def loss(self, x):
+        return (ops.tanh(x * self.v) * self.w).sum()
+
+    def construct(self, x):
+        loss, (v, w) = self.grad(x)
+        ops.assign_sub(self.v, 0.1 * v)
+        ops.assign_sub(self.w, 0.1 * w)
+        return loss
+
+
+def test_what_descends_by_a_forward_value_is_no_statistic() -> None:
+    program = bc.capture(ByHand().set_train(), batches()[0])
+    with pytest.raises(bc.Error, match=r"the update of 'w' .* depends on the batch by"):
+        bc.compile(program, "gradient-accumulation{steps=2}")

@@ -14,13 +14,15 @@ from dataclasses import dataclass
 from ...core.graph import Graph, Input, Node, State, Value
 from ...core.op import CALL
 from ...core.predicates import is_effect
-from ...core.primitives import facts
-from ...core.types import is_monad
+from ...core.primitives import Family, facts, named
+from ...core.types import TensorType, is_monad
 from ...core.walk import carried_operands, untied_operands, walk
 from ..effects.state_access import Summary, describe, location
 from .origins import Origins
 
 FORWARD = "forward"
+_PRODUCTS = named(Family.PRODUCT)
+_ADDING = named(Family.SUM, Family.TOTAL, Family.COPY, Family.TUPLE) | {"Depend", "UpdateState"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +136,25 @@ def _written_cone(node: Node, parts: Mapping[Node, str]) -> _Cone | None:
     """The unmarked nodes behind what ``node`` writes, if that needs no gradient and no other effect."""
     if node.op is CALL or facts(node.op).gradient is not None:
         return None
-    return _cone(_written(node), parts)
+    cone = _cone(_written(node), parts)
+    return None if cone is None or _descends(node, cone, parts) else cone
+
+
+def _descends(write: Node, cone: _Cone, parts: Mapping[Node, str]) -> bool:
+    """Whether a write takes the derivative of the loss by what it writes: the other factor of a product with it that
+    the loss adds up. That is a gradient, which autodiff had not to compute, and no statistic."""
+    state = location(write.operand(0))
+    taken = {v for node in (write, *cone.nodes) for v in carried_operands(node)}
+    loads = (node for node in state.uses if node.op.name == "Load") if isinstance(state, State) else ()
+    products = (p for load in loads for p in load.uses if p.op.name in _PRODUCTS and parts.get(p) == FORWARD)
+    return any(not taken.isdisjoint(product.operands) and _is_added_up(product, parts) for product in products)
+
+
+def _is_added_up(value: Node, parts: Mapping[Node, str]) -> bool:
+    """Whether all that the forward part makes of a value is sums, down to one number."""
+    made = list(walk([value], lambda node: [user for user in node.uses if parts.get(user) == FORWARD]))
+    one = any(isinstance(node.type, TensorType) and node.type.shape == () for node in made)
+    return one and all(node.op.name in _ADDING for node in made if node is not value)
 
 
 def _cone(values: Iterable[Value], parts: Mapping[Node, str]) -> _Cone | None:

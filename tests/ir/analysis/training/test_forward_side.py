@@ -135,3 +135,20 @@ def test_what_a_depend_carries() -> None:
     g = graph("%n = Neg(%x)\n%d = Depend(%x, %n)\n%m = Mul(%d, %n)\nreturn %m")
     assert list(carried_operands(node(g, "d"))) == [g.inputs[0]]
     assert list(carried_operands(node(g, "m"))) == [node(g, "d"), node(g, "n")]
+
+
+@pytest.mark.parametrize(
+    ("loss", "written", "adopted"),
+    [("%z", "%y", False), ("%z", "%x", True), ("%e", "%y", True)],
+    ids=["the derivative", "another value", "not linear"],
+)
+def test_a_state_that_descends_is_no_statistic(loss: str, written: str, adopted: bool) -> None:
+    """A loss that adds up the products of a state and a value has that value for a derivative by the state."""
+    body = (
+        f"%s0 = Load(%s, umonad) @f\n%z = Mul(%s0, %y) @f\n%e = Exp(%z) @f\n"
+        f"%both = ReduceSum({loss}, (), false) @f\n%us = UpdateState(umonad, %s0)\n"
+        f"%small = Mul({written}, float32[]<0.5>)\n%move = AssignSub(%s, %small, %us)\n%ut = UpdateState(%us, %move)\n"
+        "%g1 = Depend(%g, %ut)"
+    )
+    body = body if loss == "%e" else body.replace("%e = Exp(%z) @f\n", "")
+    assert ("move" in forward(body, "%both", "%g1")) == adopted
