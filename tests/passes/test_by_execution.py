@@ -105,7 +105,7 @@ def test_equal_micro_batches_train_like_one(name: str, options: str) -> None:
     """The mean of four equal gradients is that gradient to the bit, through any optimizer."""
     source = material(name)
     state, given = values(source), batches(source, 1)
-    found = after(compiled(name, f"gradient-accumulation{{steps=4{options}}}"), state, given * 4)
+    found = after(compiled(name, f"gradient-accumulation{{steps=4,carry=last{options}}}"), state, given * 4)
     wanted = after(source, state, given)
     equal(found, wanted, role(source, "weight", "slot", "hyperparameter"))
 
@@ -511,7 +511,7 @@ def test_a_loss_that_the_updating_branch_returns() -> None:
     given = [[np.array(x, np.float32)] for x in ([0.5, 1], [2, 3])]
     losses = [6, 20]
     assert [float(result) for _, result in train(program, state, given[:1])[0]] == losses[:1]
-    cycle = train(compile_program(program, "gradient-accumulation{steps=2}"), state, given)[0]
+    cycle = train(compile_program(program, "gradient-accumulation{steps=2,carry=last}"), state, given)[0]
     assert [float(result) for name, result in cycle if name == "accumulate"] == losses
     checked = compile_program(program, "overflow-check", reproducer_directory=None)
     state["w"][0] = np.inf

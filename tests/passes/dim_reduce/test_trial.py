@@ -156,7 +156,7 @@ REFUSED = {
         STATE: "state %h: float32[4] role=hyperparameter\nstate %rate",
         NOISE: "  %noise = Load(%h, umonad) @f",
         "UpdateState(umonad, %wx,": "UpdateState(umonad, %noise, %wx,",
-        UPDATE: f"{UPDATE}\n  %moved = AssignAdd(%h, %x, %u)",
+        UPDATE: f"{UPDATE}\n  %moved = AssignAdd(%h, %w0, %u)",
         END: "  %end = UpdateState(%u, %up, %moved)",
     },
     "weight 'w' is updated from several gradients": {
