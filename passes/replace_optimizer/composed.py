@@ -110,6 +110,8 @@ class Composed:
 
     def done(self) -> Program:
         self.fx.commit()
+        for node in self.graph:  # a cell of its own, as MindSpore exports an optimizer
+            node.scope = f"Default/optimizer-{self.n.scope}/{node.op.name}"
         return self.program
 
 

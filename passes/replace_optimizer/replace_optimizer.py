@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from itertools import pairwise
+from typing import NamedTuple
 
-from ...ir.analysis.effects.state_access import Effect, states_behind, summarize
-from ...ir.analysis.functions.calls import bindings
+from ...ir.analysis.effects.state_access import summarize
 from ...ir.analysis.training.anatomy import anatomy
-from ...ir.analysis.training.gradient_path import PASSING, gradient_paths, is_fed, updating_graphs
-from ...ir.analysis.training.network import network_parts, passed_on
-from ...ir.analysis.training.own_writes import own_writes
+from ...ir.analysis.training.cells import cell_of, within
+from ...ir.analysis.training.gradient_path import gradient_paths, is_fed, updating_graphs
+from ...ir.analysis.training.network import passed_on
+from ...ir.analysis.training.optimizers import Handed, Optimizers
 from ...ir.analysis.training.results import skips_writes
-from ...ir.analysis.training.stages import STAGES, GradientPath, Point
+from ...ir.analysis.training.stages import GradientPath, Point
 from ...ir.builders.nodes import Nodes
 from ...ir.core.errors import OptionError, PassError
-from ...ir.core.graph import Graph, Input, Node, State, Value, tensor_type
+from ...ir.core.graph import Constant, Graph, Input, Node, State, Value, tensor_type
+from ...ir.core.names import STAGE
 from ...ir.core.op import CALL
-from ...ir.core.predicates import written_operands
-from ...ir.core.primitives import facts
 from ...ir.core.program import Program, StateVariable
 from ...ir.core.report import PassResult
 from ...ir.core.sites import site
 from ...ir.core.spec import Spec, parse_spec
 from ...ir.core.updating import exported
-from ...ir.core.walk import carried_operands, result_value, walk
 from ...ir.core.wording import counted
 from ...ir.rewrite.effects.editing import Effects
 from ...ir.rewrite.graft import graft
@@ -38,7 +37,6 @@ from ..step.results import named_results, with_results
 from ..step.sparse import refuse_sparse
 from ..step.split import forget_unused
 from ..step.unscaling import HELP, TOLD, check_unscale, remark, unscaled_paths
-from ..step.update_side import update_effects
 from .own import BESIDES, find_own
 
 SCOPE = "replace-optimizer"
@@ -49,10 +47,10 @@ class ReplaceOptimizer(Pass):
 
     ``to`` names an optimizer of ``mindspore.nn`` with its options, as ``boost-compile --optimizer`` does:
     ``adam-weight-decay{lr=0.001,weight_decay=0.01}``. MindSpore exports it when the program is compiled. ``lion``,
-    ``muon``, ``schedule-free-adamw`` and, for a CPU, ``lamb`` are made of portable primitives here. The optimizer takes
-    the gradients where the file's own took them: unscaled, checked and clipped as the training cell does that. Where
-    the cell skips an update that overflows, it skips that of the new optimizer. Weight decay and centralization were
-    part of the optimizer that goes.
+    ``muon``, ``schedule-free-adamw`` and, for a CPU, ``lamb`` are made of portable primitives here. The optimizer is
+    handed what the file's own was: what stands outside of the optimizer's cell (unscaling, clipping, masks, noise, a
+    decay) stays as it is, with the state that it keeps. What stands inside goes. Where the cell skips an update that
+    overflows, it skips that of the new optimizer. Weights that the training cell updates by itself are left alone.
 
     ``match`` are globs over the names of weights. Each use of the pass makes one group, and weights that no use names
     keep the file's optimizer. A group whose optimizer has states that are called as others' (``global_step``) gets
@@ -88,20 +86,18 @@ class ReplaceOptimizer(Pass):
         graph = _graph(program)
         beside = lay_open(graph, scope=SCOPE)
         remark(result, unscaled_paths(graph, self.unscale))
-        paths = self._paths(program, graph)
-        weights = [path.weight for path in paths]
+        weights = self._weights(program, graph, result)
         spec = parse_spec(self.to, "optimizer")
         rate, kept = self._rate(program, graph, weights, spec)
-        gone = sorted(set(_exchange(program, graph, paths, spec, rate, beside or ())) - set(program.state))
+        before = set(program.state)
+        for group in _groups(graph, weights):
+            _exchange(program, graph, group, spec, rate)
+        gone = sorted(before - set(program.state))
         if kept is not None:
             rates = [r for r in find_rates(program, [graph]) if set(r.weights) & set(weights)]
             set_rates(program, [graph], [(rate, kept) for rate in rates])
         if beside is not None:
             put_back(graph, beside, scope=SCOPE)
-        for path in paths:
-            for stage in ("weight-decay", "centralize"):
-                if path.has(stage):
-                    result.miss(path.weight, f"its {stage} was part of the optimizer, which is replaced")
         result.matched = result.changed = len(weights)
         slots = sum(v.nbytes for v in program.state.values() if v.weight in set(weights) and v.role == "slot")
         result.statistics = {
@@ -110,27 +106,35 @@ class ReplaceOptimizer(Pass):
         result.summary = f"{counted(len(weights), 'weight')} updated by {spec.name}; {counted(len(gone), 'state')} gone"
         return result
 
-    def _paths(self, program: Program, graph: Graph) -> list[GradientPath]:
-        """The gradients of the weights that match; PassError for those that cannot be taken on to another optimizer."""
+    def _weights(self, program: Program, graph: Graph, result: PassResult) -> list[str]:
+        """The weights that match and that an optimizer updates; PassError where there is none."""
         found = anatomy(graph)
-        paths = gradient_paths(graph, found)
-        names = trained_matching(program, self.match, [path.weight for path in paths])
-        chosen = [path for path in paths if path.weight in names]
-        refuse_sparse(chosen, "which another optimizer cannot take")
-        _refuse_between(graph, {path.weight: path for path in chosen})
-        limit = STAGES.index("clip")
-        for path in chosen:
-            if any(p.stage and STAGES.index(p.stage) <= limit and p.graph not in (graph, None) for p in path.points):
-                raise PassError(
-                    f"the gradient of weight '{path.weight}' is treated inside a function, behind a condition of the "
-                    "file: export nn.TrainOneStepCell, and let loss-scale and overflow-check do that"
+        optimizers = Optimizers(found)
+        names = trained_matching(program, self.match, [info.name for info in found.weights])
+        paths = {path.weight: path for path in gradient_paths(graph, found)}
+        refuse_sparse([path for path in paths.values() if path.weight in names], "which another optimizer cannot take")
+        chosen, by_itself = [], ""
+        for info in found.weights:
+            if info.name not in names:
+                continue
+            handed = optimizers.handed(info)
+            if handed is None:
+                by_itself = (
+                    f"the training cell updates it by itself (by {site(info.updates[0])}), in no optimizer's cell"
                 )
-            for value in path.at("clip", graph).values:
-                if tensor_type(value).shape != program.state[path.weight].shape:
-                    raise PassError(
-                        f"the gradient {site(value)} of weight '{path.weight}' has another shape than the weight: "
-                        "export an optimizer of mindspore.nn"
-                    )
+                result.miss(info.name, by_itself)
+                continue
+            chosen.append(info.name)
+            for stage in ("weight-decay", "centralize"):
+                if info.name in paths and _inside(paths[info.name], stage, handed):
+                    result.miss(info.name, f"its {stage} was part of the optimizer, which is replaced")
+        for name in optimizers.without_gradient():
+            result.miss(name, "its optimizer takes no gradient of this step for it, and goes on updating it")
+        if not chosen:
+            raise PassError(
+                f"'{min(names)}' has no optimizer: {by_itself}, and what is the optimizer's there and what the training"
+                " cell's is not told. Bring the update into an nn.Optimizer that the training cell calls"
+            )
         return chosen
 
     def _rate(
@@ -195,168 +199,149 @@ def _update(
     return update
 
 
-@dataclass(slots=True)
-class _Old:
-    """What goes: ``effects``, and ``states`` that serve nothing but the weights' updates. ``counters``: states that
-    serve nothing else either, but that the updates do not read."""
+def _inside(path: GradientPath, stage: str, handed: Handed) -> list[tuple[Point, Point]]:
+    """The points of a stage of a gradient that are in the optimizer, each with the one before."""
 
-    effects: list[Effect]
-    states: set[str]
-    counters: set[str]
+    def is_own(value: Value) -> bool:
+        return isinstance(value, Node) and STAGE not in value.marks and within(cell_of(value), handed.cell)
 
-
-def _whole(point: Point, n: Nodes) -> Value:
-    """A gradient as one value. Several summands meet in an AddN, as MindSpore's autodiff leaves them: where the new
-    optimizer adds a decay, MindSpore makes one AddN of both, which rounds as that of an export."""
-    if len(point.values) == 1:
-        return point.values[0]
-    parts = n.op("MakeTuple", *point.values)
-    return n.graph.create("AddN", [parts], scope=SCOPE, sources=point.values)
+    start = next((i for i, at in enumerate(path.points) if {*at.values} & {*handed.values}), len(path.points))
+    points = pairwise(path.points[start:]) if handed.cell else ()
+    return [(before, at) for before, at in points if at.stage == stage and any(map(is_own, at.values))]
 
 
-def _old(program: Program, graph: Graph, fx: Effects, weights: Collection[str], beside: Collection[Node]) -> _Old:
-    """The updates of these weights, and what only they need. ``beside``: effects that stay in any case. What the cell
-    does to weights by itself (it clips them) stays too."""
-    own_of_cell = own_writes(graph)
-    updating = update_effects(fx, {name: v.role for name, v in program.state.items()})
-    updating = [e for e in updating if e.node not in own_of_cell]
-    slots = {name for name, v in program.state.items() if v.weight in weights and v.role == "slot"}
-    own = set(weights)
-    while True:  # a slot that no update reads (an average that the cell keeps by itself) is none of the optimizer's
-        gone = [e for e in updating if {s.name for s in e.writes} & own]
-        more = _read([e.node for e in gone]) | {s.name for e in gone for s in e.writes}
-        if more & slots <= own:
-            break
-        own |= more & slots
-    known = summarize(graph)
-    for effect in gone:
-        written = {state.name for state in effect.writes}
-        if not written <= own | _hyperparameters(program):
-            other = sorted(written - own)[0]
-            raise PassError(f"{site(effect.node)} updates '{other}' together with the weights: name both in match")
-        if effect.node.op is CALL and skips_writes(effect.node.operand(0), known) is not None:
+def _given(handed: Handed, path: GradientPath | None, weight: StateVariable, n: Nodes) -> Value:
+    """What the new optimizer is handed: what the old one was, without the loss scale that this one divides by. Several
+    summands meet in an AddN, as MindSpore's autodiff leaves them: where the new optimizer adds a decay, MindSpore makes
+    one AddN of both, which rounds as that of an export."""
+    for value in handed.values:
+        inside = (
+            value not in n.graph.inputs if isinstance(value, Input) else getattr(value, "graph", None) is not n.graph
+        )
+        if inside and not isinstance(value, Constant):
             raise PassError(
-                f"the file updates '{sorted(written)[0]}' under a condition of its own (by {site(effect.node)}), which "
-                "another optimizer would not know: build the cell with the other optimizer, or export it without the "
-                "condition (where that asks for finite gradients, overflow-check does it)"
+                f"the gradient of weight '{handed.weight}' is treated inside a function, behind a condition of the "
+                "file: export nn.TrainOneStepCell, and let loss-scale and overflow-check do that"
             )
-    nodes = {effect.node for effect in gone}
-    rest = [e for e in fx.list if not e.passive and e.node not in nodes]
-    served = _read([e.node for e in gone])
-    alone = {s.name for e in rest if e.node not in beside for s in e.writes} & _hyperparameters(program)
-    while True:  # a state that only writes of itself read
-        needed = _read([result_value(graph), *(e.node for e in rest if not {s.name for s in e.writes} <= alone)])
-        if not needed & alone:
-            break
-        alone -= needed
-    writers = [e for e in rest if e.writes and {s.name for s in e.writes} <= alone]
-    free = (served & _hyperparameters(program)) - needed
-    return _Old([*gone, *writers], (own - set(weights)) | free, alone - served)
+        if tensor_type(value).shape != weight.shape:
+            raise PassError(
+                f"the gradient {value.name} of weight '{handed.weight}' has another shape than the weight: "
+                "export an optimizer of mindspore.nn"
+            )
+    value, *others = handed.values
+    if others:
+        parts = [n.op("MakeTuple", *handed.values)]
+        value = n.graph.create("AddN", parts, scope=SCOPE, sources=handed.values)
+    for before, point in _inside(path, "unscale", handed) if path else ():
+        (factor,) = point.values
+        assert isinstance(factor, Node)
+        operands = [value if o in before.values else o for o in factor.operands]
+        value = n.graph.create(factor.op, operands, scope=SCOPE, sources=[factor])
+    return n.cast(value, weight.dtype)
 
 
-def _hyperparameters(program: Program) -> set[str]:
-    return {name for name, v in program.state.items() if v.role == "hyperparameter"}
+def _groups(graph: Graph, weights: Sequence[str]) -> list[list[str]]:
+    """The weights that can be updated together: all, but where the training cell takes a weight between their updates
+    (it trains in turns)."""
+    plan = _Plan(graph, weights)
+    groups: list[list[str]] = []
+    front = behind = 0
+    for handed in sorted(plan.handed, key=lambda handed: plan.places[handed.weight].first):
+        place = plan.places[handed.weight]
+        front, behind = max(front, place.front), min(behind, place.behind)
+        if front >= behind:
+            groups.append([])
+            front, behind = place.front, place.behind
+        groups[-1].append(handed.weight)
+    return groups
 
 
-def _read(values: Iterable[Value]) -> set[str]:
-    """The states that values are computed from."""
-    return {v.name for v in walk(values, carried_operands) if isinstance(v, State)}
+class _Place(NamedTuple):
+    """Where a weight is updated in the list of effects: its ``first`` update; the last effect that stays and takes the
+    weight in ``front`` of the updates, and the first ``behind`` them."""
+
+    first: int
+    front: int
+    behind: int
 
 
-def _refuse_between(graph: Graph, paths: Mapping[str, GradientPath]) -> None:
-    """PassError where something that no stage is (clipping in a function) stands between a gradient and a primitive
-    that updates by it: it would be lost."""
-    bound = bindings(graph)
+class _Plan:
+    """What goes with the updates of some weights, and what comes behind."""
 
-    def source(value: Value) -> Sequence[Value]:
-        if not isinstance(value, Node):
-            return bound.get(value, ()) if isinstance(value, Input) else ()
-        if value.op.name in PASSING:
-            return value.operands[:1]
-        at = facts(value.op).gradient  # LARS scales it: a part of the optimizer
-        return () if at is None or written_operands(value) else [value.operand(at)]
-
-    for node in graph.all_nodes():
-        at, written = facts(node.op).gradient, written_operands(node)
-        if at is None or not written:
-            continue
-        for state in states_behind(node.operand(written[0]), bound):
-            taken = list(walk([node.operand(at)], source))
-            if state.name in paths and not set(taken) & set(paths[state.name].points[-1].values):
-                between = next((v for v in reversed(taken) if isinstance(v, Node)), node)
+    def __init__(self, graph: Graph, weights: Collection[str]):
+        found = anatomy(graph)
+        optimizers = Optimizers(found)
+        self.paths = {path.weight: path for path in gradient_paths(graph, found)}
+        self.handed = [
+            handed for info in found.weights
+            if info.name in weights and (handed := optimizers.handed(info)) is not None
+        ]  # fmt: skip
+        self.fx = fx = Effects(graph)
+        # A result that waited for an update (the True of an optimizer) waits for none any more.
+        images = passed_on(graph, [value for _, value in named_results(graph)])
+        self.results = [(n, image or value) for (n, value), image in zip(named_results(graph), images, strict=True)]
+        values = [value for _, value in self.results]
+        self.gone, needed = optimizers.leaving(fx.list, self.handed, values)
+        known = summarize(graph)
+        for effect in self.gone:
+            if effect.node.op is CALL and skips_writes(effect.node.operand(0), known) is not None:
                 raise PassError(
-                    f"{site(between)} stands between the gradient of weight '{state.name}' and its optimizer, and "
-                    "would be "
-                    "lost: leave it out of the training cell, and let clip-gradients do that"
+                    f"the file updates '{min(s.name for s in effect.writes)}' under a condition of its own (by "
+                    f"{site(effect.node)}), which another optimizer would not know: build the cell with the other "
+                    "optimizer, or export it without the condition (where that asks for finite gradients, "
+                    "overflow-check does it)"
                 )
+        self.kept = {value.name for value in needed if isinstance(value, State)}
+        self.places = self._places(needed)
+
+    def _places(self, needed: Collection[Value]) -> dict[str, _Place]:
+        gone = {e.node for e in self.gone}
+        updates: dict[str, list[int]] = {handed.weight: [] for handed in self.handed}
+        stays: dict[str, list[int]] = {name: [] for name in updates}
+        for i, effect in enumerate(self.fx.list):
+            if effect.node in gone or effect.node in needed or not effect.passive:
+                for name in updates.keys() & {state.name for state in effect.touched}:
+                    (updates if effect.node in gone else stays)[name].append(i)
+        return {
+            name: _Place(
+                at[0],
+                max((i for i in stays[name] if i < at[-1]), default=-1),
+                min((i for i in stays[name] if i > at[0]), default=len(self.fx.list)),
+            )
+            for name, at in updates.items()
+        }
 
 
-def _refuse_second_look(graph: Graph, fx: Effects, updates: set[Node]) -> None:
-    """PassError where the network reads a weight that one of ``updates`` has written before: a step of two passes."""
-    parts = network_parts(graph)
-    written: dict[Value, Node] = {}
-    for effect in fx.list:
-        if effect.node in updates:
-            written.update((state, effect.node) for state in effect.writes)
-        elif effect.node in parts:
-            for state in effect.reads & set(written):
-                raise PassError(
-                    f"the network reads '{state.name}' (by {site(effect.node)}) after the same step has written it "
-                    "(by "
-                    f"{site(written[state])}), so what another optimizer would do there is not known: export a "
-                    "training "
-                    "cell that takes all gradients before it updates"
-                )
-
-
-def _exchange(
-    program: Program,
-    graph: Graph,
-    paths: Sequence[GradientPath],
-    spec: Spec,
-    rate: float | None,
-    beside: Collection[Node],
-) -> list[str]:
-    """Takes the updates of the weights out, with the state that only they keep, and puts the new ones in their place.
-    Effects ``beside`` them stay. Returns the names of the state that went."""
-    weights = {path.weight: program.state[path.weight] for path in paths}
-    fx, n = Effects(graph), Nodes(graph, SCOPE)
-    old = _old(program, graph, fx, set(weights), beside)
-    # What nothing takes (the rate of an AdaFactor) gives its name away.
-    taken = {name for name, state in graph.states.items() if state.uses} - set(weights) - old.states - old.counters
+def _exchange(program: Program, graph: Graph, weights: Sequence[str], spec: Spec, rate: float | None) -> None:
+    """Takes the updates of the weights out, with the state that only they keep, and puts the new ones in their
+    place."""
+    plan = _Plan(graph, weights)
+    front, behind = max(p.front for p in plan.places.values()), min(p.behind for p in plan.places.values())
+    if front >= behind:
+        raise PassError(
+            f"the training cell takes a weight (by {site(plan.fx.list[behind].node)}) while the optimizer updates it, "
+            "and what another would do there is not known: leave that out of the training cell"
+        )
+    following = next((e.node for e in plan.fx.list[behind:]), None)
+    fx, n = plan.fx, Nodes(graph, SCOPE)
+    variables = [program.state[handed.weight] for handed in plan.handed]
+    given = [_given(h, plan.paths.get(h.weight), v, n) for h, v in zip(plan.handed, variables, strict=True)]
     used = program.used_state()
-    update = _update(program, spec, list(weights.values()), taken, rate)
+    update = _update(program, spec, variables, plan.kept - set(weights), rate)
     (source,) = update.graphs.values()
-    gradients = [n.cast(_whole(p.at("clip", graph), n), program.state[p.weight].dtype) for p in paths]
-    # A result that waited for an update (the True of an optimizer) waits for none any more.
-    images = passed_on(graph, [value for _, value in named_results(graph)])
-    kept = old.counters - set(update.state)
-    gone = [e for e in old.effects if not (e.writes and {s.name for s in e.writes} <= kept)]
-    nodes = {e.node for e in gone}
-    _refuse_second_look(graph, fx, nodes)
-    first = next(i for i, e in enumerate(fx.list) if e.node in nodes)
-    behind = [e.node for e in fx.list[first:] if e.node not in nodes and {s.name for s in e.touched} & set(weights)]
-    fx.drop(gone)
-    named = [(name, image or value) for (name, value), image in zip(named_results(graph), images, strict=True)]
-    fx.commit(graph.create("MakeTuple", [with_results(graph, named), *gradients]))
-    forget_unused(graph)
-    dropped = program.drop_state(used - set(weights))
+    fx.drop(plan.gone)
     for name in (name for name in update.state if name not in weights):
         variable = update.state[name]
         role = "slot" if variable.weight else "hyperparameter"
+        graph.states.pop(name, None)  # one of the old optimizer
         program.state.pop(name, None)
         program.add_state(name, variable.type, role, variable.data, variable.weight).info.update(variable.info)
-    fx = Effects(graph)
-    held = result_value(graph)
-    assert isinstance(held, Node)
-    result, *gradients = held.operands
-    at = next((i for i, e in enumerate(fx.list) if e.node in behind), len(fx.list))
-    graft(fx, source, dict(zip(source.inputs, gradients, strict=True)), at)
-    fx.commit(result)
+    at = next((i for i, e in enumerate(fx.list) if e.node is following), len(fx.list))
+    graft(fx, source, dict(zip(source.inputs, given, strict=True)), at)
+    fx.commit(with_results(graph, plan.results))
     forget_unused(graph)
-    found = anatomy(graph)
-    for info in found.weights:
+    program.drop_state(used - set(update.state))
+    for info in anatomy(graph).weights:
         for slot in info.slots:
             if info.name in weights:
                 program.state[slot].role, program.state[slot].weight = "slot", info.name
-    return dropped

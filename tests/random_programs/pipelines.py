@@ -18,7 +18,8 @@ def accumulations(draw: st.DrawFn, weight: str | None) -> str:
     reduction = draw(st.sampled_from(reductions))
     more = f",weight={weight}" if reduction == "weighted" else ""
     dtype = draw(st.sampled_from(("float32", "same")))
-    return f"gradient-accumulation{{steps={steps},split={split},reduction={reduction},dtype={dtype}{more}}}"
+    # A cell that updates where its loss is small asks the last one, as the reference does.
+    return f"gradient-accumulation{{steps={steps},split={split},reduction={reduction},dtype={dtype},carry=last{more}}}"
 
 
 @st.composite

@@ -80,10 +80,10 @@ class _Weights:
             found = {g: None for node in nodes for g in self.sources.gradients(node, linear=True)}
             if not found and parameter:
                 self._refuse_accumulated(name, nodes)
+            if not found:
+                found = {g: None for node in nodes for g in self.sources.gradients(node, linear=False)}
             if not found and parameter:
                 fixed[name] = self._handed(name, nodes)
-            if not found and not fixed.get(name):
-                found = {g: None for node in nodes for g in self.sources.gradients(node, linear=False)}
             if found or fixed.get(name) or (parameter and self._takes_nothing(nodes)):
                 hits[name] = found
             elif parameter:
@@ -162,6 +162,7 @@ class _Weights:
         computed: list[Value] = []
         itself: list[Value] = []
         constants: list[Value] = []
+        kept = False  # the cell hands on what it has kept: the weight beside it is a decay
         for value in dict.fromkeys(value for value, _ in walk(self._starts(taking), self._computed)):
             if isinstance(value, Constant) and isinstance(value.value, TensorValue):
                 constants.append(value)
@@ -172,7 +173,9 @@ class _Weights:
                 (itself if loads else computed).append(value)
             elif isinstance(value, State):  # its memory, as it is when the update comes
                 (itself if value is own else computed).append(value)
-        return tuple(computed or itself or constants)
+            elif isinstance(value, Node) and value.op.name == "Load":
+                kept = kept or own not in states_behind(value.operand(0), self.side.bound)
+        return tuple(computed or (() if kept else itself or constants))
 
     def _computed(self, place: Place) -> list[Place]:
         """As :meth:`_through_loads`, but for what stands behind a Load."""
