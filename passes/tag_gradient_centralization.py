@@ -15,6 +15,7 @@ from ..ir.core.report import PassResult
 from ..ir.core.walk import walk
 from ..ir.core.wording import counted
 from .framework.base import Pass
+from .framework.options import option
 from .step.names import TAG
 
 MATRIX_PRODUCTS = named(Family.MATMUL, Family.AFFINE)
@@ -34,8 +35,8 @@ class TagGradientCentralization(Pass):
     or joins with others for a recurrent layer (LSTM). It does not tag weights of depthwise and grouped convolutions,
     and weights that reach a product only behind other arithmetic, such as a normalised head. Nor does it tag tables
     that are looked up (embeddings, also where a product shares them): each row is a value of its own and no weight of a
-    product, and the paper's rule is for products. ``parameter-groups{centralize=true}`` tags them. The node that takes
-    the weight decides, never its name.
+    product, and the paper's rule is for products. ``mindspore.boost`` tags them, and so does ``embeddings=true``. The
+    node that takes the weight decides, never its name.
 
     Preserves training: alone it changes nothing.
 
@@ -46,6 +47,7 @@ class TagGradientCentralization(Pass):
     name = "tag-gradient-centralization"
     early = True  # the tags must be there before they are lowered, and the forward part is still whole
     preserves = True
+    embeddings: bool = option(False, help="tag tables that are looked up too, as mindspore.boost does")
 
     def run(self, program: Program) -> PassResult:
         result = self.result()
@@ -63,7 +65,7 @@ class TagGradientCentralization(Pass):
             elif name not in trained:
                 reason = "frozen, or its gradient is a constant"
             else:
-                reason = _reason_against(uses.get(name, ()))
+                reason = _reason_against(uses.get(name, ()), self.embeddings)
             if reason is not None:
                 result.miss(name, reason)
                 continue
@@ -74,13 +76,15 @@ class TagGradientCentralization(Pass):
         return result
 
 
-def _reason_against(uses: Iterable[Use]) -> str | None:
+def _reason_against(uses: Iterable[Use], embeddings: bool) -> str | None:
     """Why the gradient of a weight with these forward uses is not to be centralized; None if it is."""
     products = 0
     for node, i in uses:
         name = node.op.name
         if name in LOOKUPS:
-            return f"looked up by {name} (%{node.name}): an embedding (parameter-groups{{centralize=true}} tags it)"
+            if embeddings:
+                return None
+            return f"looked up by {name} (%{node.name}): an embedding (embeddings=true tags it)"
         convolved = name in CONVOLUTIONS and i == facts(node.op).factors[1]
         if name == "DepthwiseConv2dNative" or (convolved and _is_grouped(node)):
             return f"weight of a grouped or depthwise convolution (%{node.name})"

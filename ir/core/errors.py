@@ -54,8 +54,8 @@ class VerifyError(Error):
     """A graph breaks a rule that the emitter or MindSpore relies on."""
 
 
-class OptionError(Error):
-    """A pass, an option or a value in a pipeline that does not exist or is out of range."""
+class OptionError(Error, ValueError):
+    """A pass, an option or a value in a pipeline or a configuration that does not exist or is out of range."""
 
 
 class PassError(Error):

@@ -62,7 +62,7 @@ SCHEMA = _section(
         total_steps=_key("integer", 65536, minimum=1),
     ),
     adasum=_section(),
-    grad_accumulation=_section(grad_accumulation_step=_key("integer", 1, minimum=1)),
+    grad_accumulation=_section(grad_accumulation_step=_key("integer", 1)),
     dim_reduce=_section(
         rho=_key("number", 0.55, minimum=0.01, maximum=0.99),
         gamma=_key("number", 0.9, minimum=0, maximum=1),
@@ -98,18 +98,18 @@ class BoostNote(UserWarning):
 
 def from_boost_config(config: Mapping[str, Any] | str | os.PathLike[str] | None = None, level: str = "O0") -> str:
     """Returns the pipeline text for a configuration of ``mindspore.boost``: the dictionary of ``AutoBoost``, or its
-    JSON file.
+    JSON file; ``None`` and ``""`` are the empty one.
 
     ``level`` (O0, O1, O2) decides in mode ``auto``, and in mode ``manual`` for switches that are not given.
     :func:`compile` takes the text, which is empty where nothing is switched on. Its passes are optional: one that
     matches nothing in a network is a NoMatchWarning. A BoostNote warning says where the result differs from
-    ``mindspore.boost``. OptionError for unknown keys, wrong values, and missing ones.
+    ``mindspore.boost``. OptionError, which is a ValueError too, for unknown keys, wrong values, and missing ones.
     """
-    if isinstance(config, (str, os.PathLike)):
+    if isinstance(config, (str, os.PathLike)) and config != "":
         where, config = os.fspath(config), read_document(config)
     else:
         where = "boost configuration"
-    translation = translate({} if config is None else config, level, where)
+    translation = translate({} if config in (None, "") else config, level, where)
     for note in translation.notes:
         warnings.warn(f"{where}: {note}", BoostNote, stacklevel=2)
     return translation.pipeline
@@ -135,7 +135,8 @@ def translate(document: Mapping[str, Any], level: str, where: str) -> Translatio
         counted = "; total_steps counts optimizer steps" if "grad_accumulation" in others else ""
         notes.append(f"grad_freeze works with {', '.join(others)}, which mindspore.boost says it excludes{counted}")
     if "grad_accumulation" in on and not passes["grad_accumulation"]:
-        notes.append("grad_accumulation is on, but accumulates nothing: grad_accumulation_step is 1")
+        steps = _values(document, "grad_accumulation")["grad_accumulation_step"]
+        notes.append(f"grad_accumulation is on, but accumulates nothing: grad_accumulation_step is {steps}")
     return Translation(",".join(text for switch in on for text in passes[switch]), tuple(notes))
 
 

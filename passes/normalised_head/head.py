@@ -11,6 +11,7 @@ from ...ir.analysis.training.network import BACKWARD, FORWARD
 from ...ir.analysis.training.weights import WeightInfo
 from ...ir.core.errors import NotApplicable
 from ...ir.core.graph import Node, Value, tensor_type
+from ...ir.core.names import BACKWARD_ID, FORWARD_ID
 from ...ir.core.op import CALL
 from ...ir.core.predicates import is_effect
 from ...ir.core.primitives import Family, named
@@ -23,6 +24,8 @@ from ..step.dense_layers import bias_addition, flag, takers
 
 PRODUCTS = named(Family.MATMUL, Family.AFFINE)
 """Ops by which a dense layer may be exported; of these, MatMul and Dense can be rewritten."""
+_SUMS = named(Family.SUM, Family.TUPLE)
+"""What joins the derivatives of a value that several take, as a residual block has it."""
 BIAS_GRADIENTS = named(Family.TOTAL) | {"BiasAddGrad"}
 
 
@@ -68,15 +71,20 @@ def find_head(found: TrainingAnatomy, name: str | None = None) -> Head | None:
     bias_add = bias_addition(found, product)
     [dweight, dz] = _gradient(product, info, x)
     dx, dbias = [], []
+    own = [node.primal.get(FORWARD_ID, "") if node is not None else "" for node in (product, bias_add)]
     for user in takers(dz):
         if user is dweight or found.part(user) != BACKWARD:
             continue
         if user.op.name == "MatMul" and weight in user.operands:
             dx.append(user)
-        elif bias_add is not None and user.op.name in BIAS_GRADIENTS:
+        elif bias_add is not None and user.op.name in BIAS_GRADIENTS and user.primal.get(BACKWARD_ID, own[1]) == own[1]:
             dbias.append(user)
-        else:
+        elif user.primal.get(BACKWARD_ID) in own or not (BACKWARD_ID in user.primal or user.op.name in _SUMS):
             raise _refusal(product, f"{site(user)} takes the gradient of its result too")
+    for gradient in (dweight, *dbias):  # one node where the exporter merged those of two layers on one input
+        takes = [w.name for w in found.weights if gradient in w.gradient]
+        if len(takes) > 1:
+            raise _refusal(product, f"{site(gradient)} is the gradient of {' and '.join(takes)}")
     for user in takers(weight):
         if found.part(user) == BACKWARD and user not in dx:
             raise _refusal(product, f"{site(user)} of the backward part takes its weight too")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ...ir.analysis.effects.state_access import state_behind
+from ...ir.analysis.training.network import network_parts
+from ...ir.analysis.training.origins import Origins
 from ...ir.core.graph import Graph
 from ...ir.core.names import LOSS, LOSS_SCALE, NAMES, OVERFLOW, loss_scale_of
 from ...ir.core.program import Program
-from ...ir.rewrite.evaluation.outputs import results_of
 from ..engine.engine import Engine
 from ..lowering.host_part import HostNumber
 
@@ -82,5 +82,7 @@ def _single(results: tuple[Any, ...]) -> Any:
 
 def _scale_states(graph: Graph) -> dict[str, str]:
     """The names of the states that a graph returns as loss scales, by the results' names."""
-    scales = {n: state_behind(v) for n, v in results_of(graph).items() if n.startswith(LOSS_SCALE)}
-    return {name: state.name for name, state in scales.items() if state is not None}
+    if not any(name.startswith(LOSS_SCALE) for name in graph.outputs):
+        return {}
+    results = zip(graph.outputs, Origins(graph, network_parts(graph)).results(), strict=False)
+    return {n: r.state.name for n, r in results if n.startswith(LOSS_SCALE) and r.state is not None}

@@ -23,7 +23,7 @@ TEXT = (Path(__file__).parent / "lower_gradient_centralization.ir").read_text()
 BOTH = "tag-gradient-centralization,lower-gradient-centralization"
 STAYS = {
     "grouped": "weight of a grouped or depthwise convolution (%deep)",
-    "table": "looked up by Gather (%found): an embedding (parameter-groups{centralize=true} tags it)",
+    "table": "looked up by Gather (%found): an embedding (embeddings=true tags it)",
     "scale": "no convolution or matrix product takes it, but Mul",
     "head": "no convolution or matrix product takes it, but L2Normalize",
     "bias": "it has one axis at most: nothing is left to take a mean over",

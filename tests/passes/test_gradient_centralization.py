@@ -109,7 +109,7 @@ def test_an_embedding_says_why_and_how(exported: Exported) -> None:
     source = bc.load(str(exported("gpt")))
     [report, *_] = bc.compile(source, CENTRALIZE).reports
     [reason] = [miss.reason for miss in report.misses if miss.site == "tokens.embedding_table"]
-    assert "an embedding (parameter-groups{centralize=true} tags it)" in reason
+    assert "an embedding (embeddings=true tags it)" in reason
     asked = 'parameter-groups{match=["tokens.*"],centralize=true}'
     program = bc.compile(source, f"tag-gradient-centralization,{asked},lower-gradient-centralization")
     assert program.state["tokens.embedding_table"].info["centralize"] == [1]

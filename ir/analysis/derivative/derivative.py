@@ -19,10 +19,11 @@ from collections.abc import Iterable, Mapping
 from ...core.graph import Constant, Graph, Node, Value
 from ...core.names import BACKWARD_ID, FORWARD_ID
 from ...core.op import CALL
-from ...core.types import TensorType
+from ...core.types import TensorType, TupleType
 from ...core.walk import carried_operands, walk
 from ..functions.closures import Closures, Path
-from .linear_operands import SHAPE_ONLY, linear_in
+from .components import leaves
+from .linear_operands import linear_in, sees_shape_only
 
 FORWARD, BACKWARD = "forward", "backward"
 NONE, COEFFICIENT, TAIL, CARRIER = 0, 1, 2, 3
@@ -155,13 +156,14 @@ class Derivative:
             return self.rank(node.operand(0))
         if name == "TupleGetItem":
             return self._rank_of_element(node)
-        if name in SHAPE_ONLY:
-            return COEFFICIENT
-        sources: Iterable[Value] = node._operands
+        sources: Iterable[Value] = [v for i, v in enumerate(node._operands) if not sees_shape_only(node, i)]
         if node.op is CALL and node not in self.closures.open:
             sources = [f.result for f in self.closures.targets[node] if f.has_result]
         if any(self.brings(node, source) for source in sources):
             return CARRIER
+        integers = isinstance(node.type, (TensorType, TupleType)) and next(leaves(node.type), None) is None
+        if sees_shape_only(node, 0) or (integers and node.op is not CALL):
+            return COEFFICIENT  # sizes, axes, indices: the derivative neither is one nor starts in one
         if part != BACKWARD:
             # What autodiff marked neither way may be a derivative all the same: one written by hand, of a loss.
             return COEFFICIENT if part == FORWARD else NONE

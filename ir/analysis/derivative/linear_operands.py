@@ -186,7 +186,7 @@ SHAPE_ONLY = frozenset({
     "ZerosLike", "ZerosLikeExt", "OnesLike", "OnesLikeExt", "FullLike", "Shape", "TensorShape", "DynamicShape", "Rank",
     "Size", "DType", "DTypeId", "RandLikeExt", "RandnLike", "NewZeros", "NewOnes",
 })  # fmt: skip
-"""Primitives that look at the shape and the element type of their operands only."""
+"""Primitives that look at the shape and the element type of their operands only; see :func:`sees_shape_only`."""
 
 ZEROS = frozenset({"ZerosLike", "ZerosLikeExt", "Zeros", "NewZeros"})
 FILLS = frozenset({"FillV2", "FillScalar", "FillTensor", "FullLike"})
@@ -194,6 +194,15 @@ FILLS = frozenset({"FillV2", "FillScalar", "FillTensor", "FullLike"})
 
 HIDDEN = frozenset({"LSTMGradWeight", "GruGradWeight"})
 """They take derivatives from a workspace that another primitive left: no operand shows them."""
+
+
+def sees_shape_only(node: Node, i: int) -> bool:
+    """Whether a node looks at no element of operand ``i``. Of ShapeCalc, which computes sizes and axes, the exporter
+    says it operand by operand."""
+    if node.op.name in SHAPE_ONLY:
+        return True
+    said = node.op.attributes.get("only_depend_shape")
+    return isinstance(said, (tuple, list)) and i < len(said) and said[i] is True
 
 
 def linear_in(node: Node) -> Alternatives | None:

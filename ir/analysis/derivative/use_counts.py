@@ -26,10 +26,7 @@ from ...core.predicates import is_effect, is_float_tensor
 from ...core.walk import walk
 from ..functions.closures import Closures, Path, element
 from .components import Zeros, leaves
-from .linear_operands import SHAPE_ONLY
-
-NO_VALUE = SHAPE_ONLY | {"UpdateState"}
-"""Primitives that do not look at the elements of their operands."""
+from .linear_operands import sees_shape_only
 
 
 @dataclass(frozen=True)
@@ -96,7 +93,9 @@ class _Counting:
             return counts
         for user, i in value.use_sites():
             name = user.op.name
-            if user not in self.live or self.zeros.is_zero(user) or name in NO_VALUE or (name == "Depend" and i == 1):
+            if user not in self.live or self.zeros.is_zero(user) or sees_shape_only(user, i):
+                continue
+            if name == "UpdateState" or (name == "Depend" and i == 1):
                 continue
             if name == "TupleGetItem" and (k := element(user)) is not None:
                 for path, n in self.counts[user].items():

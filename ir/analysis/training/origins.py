@@ -14,9 +14,10 @@ from ...core.attributes import bits
 from ...core.graph import Constant, Graph, Input, Node, State, Value
 from ...core.op import CALL
 from ...core.predicates import is_pure
+from ...core.primitives import Family, facts
 from ...core.types import TupleType, Type, is_monad
 from ...core.walk import carried_operands, result_value, walk, without_order
-from ..effects.state_access import Summary, describe, states_behind, summarize
+from ..effects.state_access import Summary, describe, state_behind, states_behind, summarize
 from ..functions.calls import Calls, actuals, bindings, entered, items_within, picked_within, targets
 
 NETWORK = ("forward", "backward")
@@ -40,11 +41,13 @@ Origin = Value | Computed
 @dataclass(frozen=True, slots=True)
 class Result:
     """One of the values that a graph returns, those of nested tuples each for itself. ``path``: the indices that lead
-    to it. ``origin``: None where branches differ in it, or where an effect gives it."""
+    to it. ``origin``: None where branches differ in it, or where an effect gives it. ``state``: the one that it is
+    read from, before or after a write, in every branch."""
 
     path: tuple[int, ...]
     type: Type
     origin: Origin | None
+    state: State | None
 
 
 class Origins:
@@ -84,8 +87,23 @@ class Origins:
                     for i in reversed(range(len(type_.elements)))
                 )
             else:
-                found.append(Result(path, type_, self._common(places)))
+                found.append(Result(path, type_, self._common(places), self._read_from(places or ())))
         return found
+
+    def _read_from(self, places: Sequence[Place]) -> State | None:
+        """The state that all places read or copy."""
+
+        def behind(place: Place) -> list[Place]:
+            value, calls = place
+            if isinstance(value, Node) and (value.op.name == "Load" or facts(value.op).family is Family.COPY):
+                return [(value.operand(0), calls)]
+            if isinstance(value, Node) and not self._passes_on(value):
+                return []
+            sources = self._behind(value, calls)
+            return sources if isinstance(sources, list) else []
+
+        ends = {state_behind(place[0]) for place in walk(places, behind) if not behind(place)}
+        return ends.pop() if len(ends) == 1 else None
 
     def _items(self, places: list[Place] | None, i: int) -> list[Place] | None:
         found: dict[Place, None] = {}

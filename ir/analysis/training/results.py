@@ -13,7 +13,7 @@ from ...core.primitives import Family, named
 from ...core.program import Program
 from ...core.types import DType, ScalarType, TensorType, TupleType, Type, leaves
 from ...core.walk import result_value, walk
-from ..effects.state_access import Summary, state_behind, summarize
+from ..effects.state_access import Summary, summarize
 from ..functions.calls import called_functions
 from .anatomy import TrainingAnatomy, anatomy
 from .network import BACKWARD, FORWARD, OPTIMIZER, mark
@@ -71,9 +71,9 @@ def name_outputs(program: Program, graph: Graph, found: TrainingAnatomy) -> None
             name = LOSS
         elif isinstance(value, Value) and value in flags and _asks_for_finite(value):
             name = OVERFLOW
-        elif isinstance(value, Value) and (state := state_behind(value)) is not None and _is_loss_scale(found, state):
+        elif result.state is not None and _is_loss_scale(found, result.state):
             name = LOSS_SCALE
-            program.state[state.name].role = "hyperparameter"
+            program.state[result.state.name].role = "hyperparameter"
         names.append(f"output{i}" if name in names else name)
     graph.outputs = tuple(names)
 

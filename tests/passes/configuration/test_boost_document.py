@@ -63,6 +63,7 @@ def test_what_a_level_or_a_switch_asks_for(document: Document, level: str, pipel
 
 def test_level_zero_asks_for_nothing() -> None:
     assert bc.from_boost_config() == ""
+    assert bc.from_boost_config("") == ""
     assert bc.from_boost_config(EXAMPLE) == ""
 
 
@@ -206,7 +207,6 @@ LIMITS = [  # section, key: a value that is just allowed, one that is not
     ("grad_freeze", "freeze_p", 0, -0.5),
     ("grad_freeze", "freeze_p", 0.99, 1.0),
     ("grad_freeze", "total_steps", 1, 0),
-    ("grad_accumulation", "grad_accumulation_step", 1, 0),
     ("dim_reduce", "rho", 0.01, 0.0),
     ("dim_reduce", "rho", 0.99, 1.0),
     ("dim_reduce", "gamma", 0, -0.5),
@@ -266,6 +266,20 @@ def test_freeze_and_accumulation_work_together_and_it_is_said() -> None:
     (note,) = notes(document)
     assert "grad_freeze works with grad_accumulation" in note
     assert "total_steps counts optimizer steps" in note
+
+
+@pytest.mark.parametrize("steps", [1, 0, -1])
+def test_what_accumulates_nothing_is_off_and_it_is_said(steps: int) -> None:
+    document = manual("grad_accumulation", grad_accumulation={"grad_accumulation_step": steps})
+    with pytest.warns(UserWarning, match=f"accumulates nothing: grad_accumulation_step is {steps}$"):
+        assert bc.from_boost_config(document) == ""
+
+
+def test_a_wrong_mode_or_level_is_a_value_error_as_upstream() -> None:
+    with pytest.raises(ValueError, match="boost.mode cannot be"):
+        bc.from_boost_config({"boost": {"mode": "manul"}})
+    with pytest.raises(ValueError, match="unknown boost level"):
+        bc.from_boost_config({}, "O3")
 
 
 def test_dim_reduce_leaves_out_what_it_leaves_out_upstream_and_it_is_said() -> None:
