@@ -13,6 +13,7 @@ if not _path.isdir(_path.join(__path__[0], "ir")):
     __path__.append(_path.dirname(_path.abspath(__path__[0])))
 
 from .ir.core.display import render_with as _render_with
+from .ir.core.legalizing import legalize_with as _legalize_with
 from .ir.core.measuring import measure_with as _measure_with
 from .ir.core.saving import save_with as _save_with
 from .ir.core.updating import export_with as _export_with
@@ -238,7 +239,14 @@ def _exported(optimizer: Spec, weights: Sequence[StateVariable], taken: Collecti
     return export_update(optimizer, weights, taken, rate)
 
 
+def _legalized(program: Program, target: str) -> Program:
+    from .passes.framework.manager import compile_program
+
+    return compile_program(program, "legalize", target=target)
+
+
 _export_with(_exported)
+_legalize_with(_legalized)
 _render_with(_html_of)
 _measure_with(_gradient_errors)
 _save_with(_save)

@@ -109,7 +109,7 @@ def from_boost_config(config: Mapping[str, Any] | str | os.PathLike[str] | None 
         where, config = os.fspath(config), read_document(config)
     else:
         where = "boost configuration"
-    translation = translate({} if config in (None, "") else config, level, where)
+    translation = translate({} if config is None or isinstance(config, str) else config, level, where)
     for note in translation.notes:
         warnings.warn(f"{where}: {note}", BoostNote, stacklevel=2)
     return translation.pipeline

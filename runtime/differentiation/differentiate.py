@@ -32,6 +32,9 @@ from .training_mode import set_training_mode
 
 _serial = itertools.count()
 
+OWN_BACKWARD = "that of each construct: a forward file holds no bprop; where a Cell has one, export the training cell"
+"""What a file of MindSpore cannot say of itself: the report of each derivative says it."""
+
 
 def differentiate(
     program: Program,
@@ -61,6 +64,8 @@ def differentiate(
     program = program.copy()
     graph = only_graph(program)
     report = PassResult("differentiate", {"optimizer": optimizer, "loss": loss})
+    if not str(program.source.get("file", "")).endswith(".onnx"):
+        report.statistics["derivative"] = OWN_BACKWARD
     if head is not None:
         _keep_head(program, graph, head, report)
     set_training_mode(graph, training_mode, report)

@@ -9,6 +9,7 @@ from ...ir.core.errors import RuntimeFailure
 from ...ir.core.graph import Graph
 from ...ir.core.primitives import Family, facts
 from ...ir.core.program import Program
+from .device import named_device
 
 
 def refuse_foreign_code(program: Program) -> None:
@@ -20,6 +21,12 @@ def refuse_foreign_code(program: Program) -> None:
                     f"graph '{graph.name}': primitive {node.op.name} (node %{node.name}, scope {node.scope or 'none'}) "
                     f"runs code that the file names, which a session does not do. Export the network without it."
                 )
+
+
+def lacks_kernels(program: Program, device: str) -> bool:
+    """Whether the device has no kernel for something that the schedule runs."""
+    target = named_device(device).lower()
+    return any(True for name in program.schedule.graphs() for _ in lacking(program.graphs[name], target))
 
 
 def refuse_without_kernel(program: Program, device: str) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, SupportsIndex
 from ...ir.analysis.training.trains import check_trains
 from ...ir.core.errors import RuntimeFailure
 from ...ir.core.graph import Graph
+from ...ir.core.legalizing import legalized
 from ...ir.core.names import LOCAL, LOSS, MONITORED_CYCLES
 from ...ir.core.program import Program
 from ...ir.core.types import TensorType
@@ -29,6 +30,7 @@ from ..engine.engine import Engine, flat_outputs
 from ..engine.exchange import Exchange
 from ..engine.live import live_cell, tell_of_sharing
 from ..engine.ranks import Ranks
+from ..engine.refusals import lacks_kernels
 from ..lowering.idle import measured_every
 from ..lowering.lower import print_lowered
 from ..state.adapter_file import read_adapters, write_adapters
@@ -66,6 +68,7 @@ class Session:
     weights, statistics, slots and hyperparameters, from the values that they have now. Networks, ``Model`` and
     ``save_checkpoint`` see each step at once. Several sessions on one Cell train the same Parameters. ``share=False``
     gives the session copies of its own, from the values at the time of capture; :meth:`update` takes them back.
+    Primitives of a captured program that the device has no kernel for are replaced, as the pass ``legalize`` does.
 
     In a process that msrun started (or in which MindSpore's communication was initialised) the session is one rank of
     the job, and every rank must do the same with its own. A program with collectives, from data-parallel, waits for the
@@ -93,7 +96,10 @@ class Session:
             whole_number(check_replicas, "cycles between two checks of replicas")
         if seed is not None:
             seed = whole_number(seed, "seed", 0, LARGEST_SEED)
-        program = self.program = program_of(program, inputs)
+        program = program_of(program, inputs)
+        if program.live is not None and lacks_kernels(program, device):
+            program = legalized(program, device.lower())
+        self.program = program
         schedule = program.schedule
         self._schedules = [schedule.variant(k) for k in range(schedule.num_variants)]
         self._plans = [plan_turns(program, variant) for variant in self._schedules]

@@ -113,6 +113,8 @@ def test_an_embedding_says_why_and_how(exported: Exported) -> None:
     asked = 'parameter-groups{match=["tokens.*"],centralize=true}'
     program = bc.compile(source, f"tag-gradient-centralization,{asked},lower-gradient-centralization")
     assert program.state["tokens.embedding_table"].info["centralize"] == [1]
+    program = bc.compile(source, "tag-gradient-centralization{embeddings=true},lower-gradient-centralization")
+    assert program.state["tokens.embedding_table"].info["centralize"] == [1]
 
 
 @pytest.mark.parametrize("split", ["apply", "fused"])

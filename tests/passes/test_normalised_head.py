@@ -112,6 +112,8 @@ def test_every_cell_as_upstream_takes_them(tmp_path: Path) -> None:
     assert {miss.site: miss.reason for miss in report.misses} == {
         "output.weight": "'made_last.weight' is the last one of its cell",
         "pair.first.weight": "'pair.second.weight' is the last one of its cell",
+        "blocks.0.first.weight": "'blocks.0.second.weight' is the last one of its cell",
+        "blocks.1.first.weight": "'blocks.1.second.weight' is the last one of its cell",
         "rest.0.weight": "'rest.1.weight' is the last one of its cell",
     }
     session = bc.Session(program, device="CPU")

@@ -105,6 +105,7 @@ def test_a_loss_is_added_and_weights_are_frozen(mlp: Path) -> None:
     assert frozen
     assert all(n.endswith(".bias") or n.startswith("out") for n in frozen)
     assert [m.site for m in made.reports[-1].misses] == frozen
+    assert "a forward file holds no bprop" in made.reports[-1].statistics["derivative"]
     batches = CASES["mlp"].batches(2)
     loss = nn.SoftmaxCrossEntropyWithLogits(sparse=True, reduction="mean")
     native = native_mlp(loss, lambda p: nn.Adam(p, 0.01, weight_decay=0.1), batches, frozen)

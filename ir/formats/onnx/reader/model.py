@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -91,7 +92,7 @@ def _check_texts(path: Path, model: Any) -> None:
 
 
 def _converted(path: Path, model: Any, dimensions: Mapping[str, int]) -> tuple[Graph, Conversion, Interface]:
-    opset = _opset(model)
+    model, opset = _known_opset(path, model)
     tensors = Tensors(path)
     _promote_constants(model)
     initializers = _taken_out(model)
@@ -99,6 +100,7 @@ def _converted(path: Path, model: Any, dimensions: Mapping[str, int]) -> tuple[G
     _check(model)
     model = inlined(model)
     graph = Graph("step")
+    declared = _declared(model)
     conversion = Conversion(graph, opset, tensors, _inferred(model))
     conversion.constants(initializers)
     conversion.constants(model.graph.initializer)
@@ -110,21 +112,42 @@ def _converted(path: Path, model: Any, dimensions: Mapping[str, int]) -> tuple[G
     outputs = [info.name for info in model.graph.output]
     conversion.finish(outputs)
     graph.outputs = tuple(safe_name(name, f"output{i}") for i, name in enumerate(outputs))
+    for name in outputs:
+        computed, said = conversion.use(conversion.items[name]).type, declared.get(name)
+        if said is not None and isinstance(computed, TensorType) and not _agree(computed, said):
+            note = f"result '{name}' is declared as {said} and computed as {computed}, which is taken"
+            warnings.warn(f"{path}: {note}", ModelNote, stacklevel=2)
     named = {v.name: info.name for v, info in zip(graph.inputs, given, strict=True)}
     batch = {name: open_[source] for name, source in named.items() if source in open_}
     return graph, conversion, Interface(batch, graph.outputs)
 
 
-def _opset(model: Any) -> int:
-    from onnx import defs
+class ModelNote(UserWarning):
+    """Warns of what an ONNX model says and is not taken as it says it."""
+
+
+def _known_opset(path: Path, model: Any) -> tuple[Any, int]:
+    """The model and its opset: one older than the rules know is converted by the onnx package, and that is said."""
+    from onnx import defs, version_converter
 
     newest = defs.onnx_opset_version()
     found = next((int(o.version) for o in model.opset_import if o.domain in ("", "ai.onnx")), None)
     if found is None:
         raise FormatError("the model does not say which opset it uses")
-    if not OLDEST <= found <= newest:
-        raise FormatError(f"opset {found}; {OLDEST} to {newest} are known: export again, or use onnx.version_converter")
-    return found
+    if not 1 <= found <= newest:
+        raise FormatError(f"opset {found}; 1 to {newest} are known: export again")
+    if found >= OLDEST:
+        return model, found
+    try:
+        model = version_converter.convert_version(model, OLDEST)
+    except Exception as error:  # a C++ exception of several kinds
+        lines = str(error).strip().splitlines() or ["no reason given"]
+        raise FormatError(
+            f"opset {found}, which onnx.version_converter cannot make {OLDEST}: {lines[0]}. Export again"
+        ) from None
+    note = f"opset {found} was converted to {OLDEST} by onnx.version_converter"
+    warnings.warn(f"{path}: {note}", ModelNote, stacklevel=2)
+    return model, OLDEST
 
 
 def _promote_constants(model: Any) -> None:
@@ -237,6 +260,24 @@ def _check(model: Any) -> None:
     except (checker.ValidationError, ValueError) as error:
         first = str(error).strip().splitlines()
         raise FormatError(f"not a valid ONNX model: {first[0] if first else 'no reason given'}") from None
+
+
+def _declared(model: Any) -> dict[str, TensorType]:
+    """The shapes that the model declares for its results. They are taken out of it: what a node computes is known from
+    its inputs, and onnxruntime too runs a model that declares another shape."""
+    found = {}
+    for info in model.graph.output:
+        tensor = info.type.tensor_type
+        if info.type.HasField("tensor_type") and tensor.HasField("shape") and tensor.elem_type in ELEMENT_TYPES:
+            found[info.name] = _type(info)
+            tensor.ClearField("shape")
+    return found
+
+
+def _agree(computed: TensorType, said: TensorType) -> bool:
+    return len(computed.shape) == len(said.shape) and all(
+        -1 in (a, b) or a == b for a, b in zip(computed.shape, said.shape, strict=True)
+    )
 
 
 def _inferred(model: Any) -> dict[str, TensorType]:

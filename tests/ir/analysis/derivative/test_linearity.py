@@ -100,6 +100,22 @@ def test_one_value_many_uses() -> None:
     assert {(user.name, i) for user, i in seed.uses} == {("b2.a", 0), ("b2.b", 0)}
 
 
+SIZES = """%b2.sizes = ShapeCalc(%b1.d, %x) {only_depend_shape = (FIRST, true)} : ((int64)!, (int64)!)!
+  %b2.axes = TupleGetItem(%b2.sizes, 0)"""
+
+
+def test_sizes_and_axes_carry_no_derivative() -> None:
+    """Of the operands whose shape alone it takes ShapeCalc looks at no element, so its result is a coefficient."""
+    lines = (SIZES.replace("FIRST", "true"), "%out = ReduceSum(%b1.d, %b2.axes, false, false) : float32[2,2]")
+    assert seeds_of(step(*lines), "out") == {"b1.d": [("out", 0)]}
+
+
+def test_axes_made_of_the_elements_of_the_derivative_are_refused() -> None:
+    lines = (SIZES.replace("FIRST", "false"), "%b2.g = ReduceSum(%b1.d, %b2.axes, false, false) : float32[2,2]")
+    with pytest.raises(AnatomyError, match="it is not linear in operand 1"):
+        seeds_of(step(*lines, "%out = Neg(%b2.g)"), "out")
+
+
 def test_a_tuple_of_which_only_some_elements_are_wanted() -> None:
     lines = (
         "%b2.n = BatchNormGrad(%b1.d, %x) : (float32[2,2], float32[2])",
