@@ -28,7 +28,7 @@ from ..core.errors import PassError
 from ..core.graph import Constant, Graph, Input, Node, State, Value
 from ..core.op import CALL, RETURN
 from ..core.predicates import is_effect, may_act, written_operands
-from ..core.primitives import BINDING, PASSING, PRIMITIVES
+from ..core.primitives import BINDING, CPU, PASSING, PRIMITIVES, facts
 from ..core.sites import site
 from ..core.types import TensorType, is_monad
 from ..core.walk import walk
@@ -37,7 +37,7 @@ from .effects.editing import Effects
 Chains = dict[Value, list[Node]]
 """By what a computed tensor is, a node or a function's input: the operations that write it."""
 
-PURE = {name: facts.pure for name, facts in PRIMITIVES.items() if facts.any_tensor and facts.pure}
+PURE = {name: known.pure for name, known in PRIMITIVES.items() if known.any_tensor and known.pure}
 """The primitive that computes what an in-place one writes, from the same operands."""
 
 
@@ -72,17 +72,17 @@ def copy_constants(graph: Graph) -> int:
     return len(found)
 
 
-def replaceable_writes(main: Graph) -> list[Node]:
+def replaceable_writes(main: Graph, target: str) -> list[Node]:
     """The operations of a graph and its functions that :func:`without_writes` replaces."""
-    return [w for readings in _found(main) for writes in readings.chains.values() for w in writes]
+    return [w for readings in _found(main, target) for writes in readings.chains.values() for w in writes]
 
 
-def without_writes(main: Graph) -> int:
+def without_writes(main: Graph, target: str) -> int:
     """Gives in-place operations on computed tensors a result of their own, in a graph and its functions; returns how
     many. What has no counterpart in :data:`PURE` writes into a copy, which no one else has. What the network writes
     stays where nobody reads the tensor afterwards but by the operation's result. PassError where nothing says whether
-    the update side reads a tensor before it is written or afterwards."""
-    found = _found(main)
+    the update side reads a tensor before it is written or afterwards, and where it writes through a view."""
+    found = _found(main, target)
     _refuse_read_by_callers(main, {root for of in found for root in of.chains if isinstance(root, Input)})
     return sum(map(_replace, found))
 
@@ -100,7 +100,7 @@ def forward_without_writes(graph: Graph, forward: Collection[Node]) -> int:
     return _replace(_Readings(list_effects(graph), chains, set(graph))) if chains else 0
 
 
-def _found(main: Graph) -> list[_Readings]:
+def _found(main: Graph, target: str) -> list[_Readings]:
     """What is to be replaced, by graph and function."""
     bodies = [body for body in main.all_graphs() if any(_may_write_tensor(node) for node in body)]
     if not bodies:
@@ -109,10 +109,25 @@ def _found(main: Graph) -> list[_Readings]:
     found = []
     for body in bodies:
         if chains := _chains(body, bound):
+            for root, writes in [*chains.items()]:
+                if views := [n for n in (root, *writes) if _is_view(n, target)]:
+                    if any(write not in network for write in writes):
+                        raise PassError(
+                            f"graph '{body.name}': {site(writes[-1])} writes a tensor in place through a view of it "
+                            f"({site(views[0])}): assign the result of the operation (g = g * factor) and use that"
+                        )
+                    del chains[root]
             readings = _Readings(list_effects(body, known), chains, network)
             readings.chains = {root: writes for root, writes in chains.items() if _matters(readings, root)}
             found += [readings] if readings.chains else []
     return found
+
+
+def _is_view(value: Value, target: str) -> bool:
+    """Whether a value is the memory of another one. On a CPU only what takes a token is."""
+    if not isinstance(value, Node) or value.op.deals_in_tokens or value.op.name in PASSING:
+        return False
+    return facts(value.op).view and (target != CPU or is_effect(value))
 
 
 def _matters(readings: _Readings, root: Value) -> bool:

@@ -90,7 +90,7 @@ class Legalize(Pass):
             found += [node for node in lacking(graph, target) if node.op.name in RULES or widenable(node, target)]
             found += [node for body in bodies for node, _ in written_constants(body)]
             found += [node for body in bodies for node in croppings(body)] if target == CPU else []
-            found += replaceable_writes(graph)
+            found += replaceable_writes(graph, target)
         return found
 
     def run(self, program: Program) -> PassResult:
@@ -115,7 +115,7 @@ class Legalize(Pass):
                 for node in croppings(body) if target == CPU else ():
                     crop(node)
                     cropped += 1
-            replaced += without_writes(graph)
+            replaced += without_writes(graph, target)
             name_results(program, graph)
         program.target = target
         result.matched = result.changed = sum(lowered.values()) + copied + replaced + widened + cropped

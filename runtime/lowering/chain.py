@@ -31,7 +31,7 @@ def _waits_besides(token: Node) -> bool:
 
 def run(graph: Graph, context: Context) -> str:
     try:
-        without_writes(graph)
+        without_writes(graph, context.target)
     except PassError:
         return ""
     known = summarize(graph)

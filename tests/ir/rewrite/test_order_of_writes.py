@@ -1,4 +1,4 @@
-"""A tensor that is written in place, and read at no time that the graph says."""
+"""A tensor that is written in place, where nothing says what readers get."""
 
 from __future__ import annotations
 
@@ -46,3 +46,24 @@ def test_a_caller_who_reads_what_a_function_writes() -> None:
 }}""")
     with pytest.raises(bc.Error, match=r"writes %g in place.* reads it afterwards"):
         bc.compile(program, "dead-code-elimination")
+
+
+@pytest.mark.parametrize(
+    ("view", "target"),
+    [
+        ("ExpandDimsView(%g, 0, umonad) {side_effect_mem = true} : float32[1,2]@t", "cpu"),
+        ("Reshape(%g, (1, 2)) : float32[1,2]@t", "gpu"),
+    ],
+)
+def test_a_write_through_a_view(view: str, target: str) -> None:
+    program = parse_program(f"""{HEAD.replace("%g = Neg(%y) : float32[2]", "%g = Neg(%y) : float32[2]@t")}
+  %v = {view}
+  %half = InplaceMuls(%v, 0.5, umonad) {{side_effect_mem = true}} : float32[1,2]@t
+  %u1 = UpdateState(umonad, %half)
+  %down = AssignSub(%w, %g, %u1)
+  %u2 = UpdateState(%u1, %down)
+  %r = Depend(%y, %u2)
+  return %r
+}}""")
+    with pytest.raises(bc.Error, match=r"through a view of it"):
+        bc.compile(program, "dead-code-elimination", target=target)
