@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 
+from ...ir.analysis.batch.joins import EQUAL, NEVER, Joining, joining
 from ...ir.analysis.training.anatomy import TrainingAnatomy, anatomy
 from ...ir.analysis.training.gradient_path import gradient_paths
 from ...ir.analysis.training.network import network_parts
@@ -19,7 +21,7 @@ from ...ir.rewrite.settle_results import settle_results
 from ..framework.base import Pass
 from ..framework.options import option
 from ..step.device_status import clear_behind_reading
-from ..step.micro_batch_weight import find_weight
+from ..step.micro_batch_weight import find_weight, refuse_no_count
 from ..step.names import EACH, SKIPPED
 from ..step.split import Cut, find_cut
 from ..step.step import the_step
@@ -33,6 +35,13 @@ from .window import hold_states
 
 class GradientAccumulation(Pass):
     """Adds the gradients of N micro-batches up and updates the weights once, as if the batch were N times as large.
+
+    How gradients join is read from the loss (``reduction=auto``): where it adds its samples up, they add up; where it
+    is a mean over samples, their mean is taken; where it is divided by what the batch counts (tokens, a mask, weights,
+    what ``ignore_index`` leaves), each micro-batch weighs as much as it counts, and one that counts nothing, nothing.
+    The report says of which micro-batches a cycle is one step on the joined batch: ``any sizes``, ``equal sizes only``,
+    or ``never``, with the node at which samples meet (BatchNorm in training, a contrastive loss, a term divided by
+    another count); then the mean is taken. It says what was assumed where the file does not tell.
 
     The pass cuts the step graph where gradients cross from backward to the update side. ``accumulate`` keeps forward
     and backward and adds every gradient to its accumulator (state ``accum.<weight>``); a weight that is used in several
@@ -56,8 +65,8 @@ class GradientAccumulation(Pass):
     times, then ``step``, which adds the last gradients on the fly and updates; ``apply`` remains for a short last
     cycle. The mean divides by the number of micro-batches that were really added (state ``accumulation.count``).
 
-    Preserves training: with N equal micro-batches the weights after a cycle are those of one original step; with
-    different ones, those of native accumulation with averaged gradients. BatchNorm statistics advance once a
+    Preserves training: the weights after a cycle are those of one original step on the joined batch where the report
+    says so; else those of native accumulation with averaged gradients. BatchNorm statistics advance once a
     micro-batch; step count, learning rate and slots once a cycle. An Ascend chip's overflow flag is read once a cycle
     and cleared behind that, so it tells of all its micro-batches.
 
@@ -69,7 +78,9 @@ class GradientAccumulation(Pass):
     at_stage = "accumulate"
     steps: int = option(4, help="micro-batches a cycle", minimum=1)
     reduction: str = option(
-        "mean", help="how the gradients of a cycle join for the optimizer", choices=("mean", "sum", "weighted")
+        "auto",
+        help="how the gradients of a cycle join for the optimizer; auto: as the loss joins its samples",
+        choices=("auto", "mean", "sum", "weighted"),
     )
     weight: str | None = option(
         None, help="input, output or node whose sum weighs a micro-batch's gradients (reduction=weighted)"
@@ -93,6 +104,13 @@ class GradientAccumulation(Pass):
         if (self.reduction == "weighted") != (self.weight is not None):
             raise OptionError(f"pass '{self.name}': reduction=weighted and weight=NAME belong together")
 
+    def settled(self, program: Program) -> GradientAccumulation:
+        """``auto``, as the loss says it."""
+        if self.reduction != "auto" or len(program.graphs) != 1:
+            return self
+        joins = joining(anatomy(the_step(program, self.name)))
+        return dataclasses.replace(self, reduction=joins.reduction, weight=joins.weight)
+
     def run(self, program: Program) -> PassResult:
         step = the_step(program, self.name)
         if SKIPPED in program.state and EACH in program.state[SKIPPED].info:
@@ -100,6 +118,9 @@ class GradientAccumulation(Pass):
                 "an earlier overflow-check is to look at each micro-batch (policy=skip-micro or detect=status) and has "
                 f"put its check around the whole step: ask for {self.name} before it, or in the same pipeline"
             )
+        if self.reduction == "auto":
+            return self.settled(program).run(program)
+        joins = joining(anatomy(step))
         parts = network_parts(step)
         if settle_results(step, parts):
             parts = network_parts(step)
@@ -120,9 +141,28 @@ class GradientAccumulation(Pass):
             found = anatomy(step)
             cut = find_cut(found)
         plan = self._plan(program, found, cut, carry)
+        if plan.weight is not None and self.weight is not None and self.weight != joins.weight:
+            refuse_no_count(plan.weight, self.weight)
         before = len(step)
         accumulate(program, plan)
-        return self._report(plan, before, program.graphs)
+        result = self._report(plan, before, program.graphs)
+        self._judge(joins, result)
+        return result
+
+    def _judge(self, joins: Joining, result: PassResult) -> None:
+        """Whether a cycle is the step on the joined batch, and what of that is assumed."""
+        asked = self.reduction
+        alike = asked == joins.reduction or (asked, joins.reduction) == ("weighted", "mean")
+        lost = EQUAL if (asked, joins.reduction) == ("mean", "weighted") else NEVER
+        sizes = joins.sizes if alike or joins.sizes == NEVER else lost
+        result.statistics |= {"big batch": sizes, "joins": str(joins)}
+        if joins.sizes == NEVER:
+            result.miss(site(joins.node) if joins.node is not None else "loss", str(joins))
+        elif sizes != joins.sizes:
+            kind = "the big batch with equal sizes only" if lost == EQUAL else "not the big batch"
+            result.miss("loss", f"{kind}: reduction={asked} was asked for, and {joins.how}")
+        for assumption in joins.assumed:
+            result.miss("loss", f"assumed: {assumption}")
 
     def _plan(self, program: Program, found: TrainingAnatomy, cut: Cut, carry: Carry) -> Plan:
         gradients = self._accumulators(program, cut)

@@ -1,17 +1,23 @@
-"""The weight of a micro-batch in the mean of its cycle: a value of the graph that the user names."""
+"""The weight of a micro-batch in the mean of its cycle: the sum of a value of the graph, by name, or the number of its
+elements (``elements:NAME``)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+from ...ir.analysis.batch.joins import ELEMENTS
+from ...ir.analysis.batch.scalars import number_of
 from ...ir.analysis.training.anatomy import TrainingAnatomy
 from ...ir.analysis.training.network import BACKWARD, FORWARD
 from ...ir.builders.cast import cast
-from ...ir.core.attributes import scalar_tensor
+from ...ir.core.attributes import TensorValue, scalar_tensor
+from ...ir.core.data import to_numpy
 from ...ir.core.errors import PassError, nearest
-from ...ir.core.graph import Graph, Input, Node, Value, tensor_type
+from ...ir.core.graph import Constant, Graph, Input, Node, Value, tensor_type
+from ...ir.core.primitives import Family, named
 from ...ir.core.sites import site
 from ...ir.core.types import DType, TensorType
+from ...ir.core.walk import walk
 from .split import split_outputs
 
 
@@ -19,6 +25,10 @@ def find_weight(anatomy: TrainingAnatomy, name: str) -> Value:
     """The input, output or forward node called ``name``; :class:`PassError` where there is none, or where it is nothing
     that a micro-batch can weigh."""
     graph = anatomy.graph
+    _, elements, inner = name.rpartition(ELEMENTS)
+    if elements:
+        counted = find_weight(anatomy, inner)
+        return graph.create("OnesLike", [counted], sources=[counted])
     candidates: dict[str, Value] = {}
     for node in graph:
         if anatomy.part(node) == FORWARD:
@@ -38,6 +48,77 @@ def find_weight(anatomy: TrainingAnatomy, name: str) -> Value:
     if not isinstance(found.type, TensorType) or not (found.type.dtype.is_float or _counts(found.type.dtype)):
         raise PassError(f"weight={name}: {site(found)} holds no numbers that can be summed")
     return found
+
+
+def refuse_no_count(weight: Value, name: str) -> None:
+    """PassError for a weight that can be negative, as no number of samples is, or whose integers say which class."""
+    if isinstance(weight.type, TensorType) and "int" in weight.type.dtype.value and _says_which(weight):
+        raise PassError(
+            f"weight={name}: {site(weight)} holds labels or indices, not how much a micro-batch counts. With the "
+            "default reduction=auto the count is found in the graph"
+        )
+    negative = next(iter(_negative(weight)), None)
+    if negative is not None:
+        raise PassError(
+            f"weight={name}: {site(negative)} can be negative, and a micro-batch cannot count less than nothing: name "
+            "a mask or a number of samples, or leave it to the default reduction=auto"
+        )
+
+
+_KEEPS = named(Family.COPY, Family.CAST, Family.RESHAPE, Family.TRANSPOSE, Family.SLICE, Family.REPEAT, Family.JOIN)
+_POSITIVE = frozenset({
+    "Abs", "Square", "Exp", "Sigmoid", "ReLU", "ReLU6", "Softmax", "OnesLike", "ZerosLike", "OneHot", "Sqrt",
+})  # fmt: skip
+_OF_ALL = (
+    _KEEPS | named(Family.SUM, Family.PRODUCT, Family.QUOTIENT, Family.TOTAL, Family.MEAN, Family.EXTREME, Family.TUPLE)
+    | {"Load", "Depend", "Minimum", "Maximum", "DivNoNan"}
+)  # fmt: skip
+"""Primitives whose result is negative only where an operand is."""
+_OF_SOME = {"Gather": (0,), "GatherD": (0,), "Select": (1, 2), "MaskedFill": (0, 2), "MaskedSelect": (0,)}
+_INDEXED = {
+    "Gather": 1, "GatherD": 2, "OneHot": 0, "EmbeddingLookup": 1, "NLLLoss": 1,
+    "SparseSoftmaxCrossEntropyWithLogits": 1,
+}  # fmt: skip
+
+
+def _negative(weight: Value) -> Iterator[Value]:
+    """The values behind a weight that can be negative; an input of floats is taken for a mask."""
+
+    def sources(value: Value) -> list[Value]:
+        if not isinstance(value, Node) or _is_bool(value) or value.op.name in _POSITIVE:
+            return []
+        if value.op.name in _OF_SOME:
+            return [value.operand(i) for i in _OF_SOME[value.op.name]]
+        return list(value.operands) if value.op.name in _OF_ALL else []
+
+    for value in walk([weight], sources):
+        if isinstance(value, Constant):
+            if isinstance(value.value, TensorValue) and bool((to_numpy(value.value.type, value.value.data) < 0).any()):
+                yield value
+        elif isinstance(value, Node) and not _is_bool(value) and not sources(value) and value.op.name not in _POSITIVE:
+            yield value
+
+
+def _says_which(value: Value) -> bool:
+    """Whether integers name a class or a place somewhere in the graph, or one of them is told by a negative number."""
+
+    def made(v: Value) -> list[Node]:
+        passes = _KEEPS | {"Maximum", "Minimum", "MaskedFill", "Select"}
+        return [u for u in v.uses if isinstance(u, Node) and u.op.name in passes]
+
+    for v in walk([value], made):
+        for user, i in v.use_sites():
+            if _INDEXED.get(user.op.name) == i:
+                return True
+            if user.op.name in ("Equal", "NotEqual") and any(
+                isinstance(o, Constant) and (number_of(o) or 0) < 0 for o in user.operands
+            ):
+                return True
+    return False
+
+
+def _is_bool(value: Value) -> bool:
+    return isinstance(value.type, TensorType) and value.type.dtype is DType.BOOL
 
 
 def _counts(dtype: DType) -> bool:

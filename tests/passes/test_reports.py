@@ -19,6 +19,7 @@ def compiled(what: str, *pipelines: str, target: str | None = None) -> Program:
     return found
 
 
+NEVER = "not the big batch: %y (Mul): state 'w' ({}[2]) has the batch's extent but does not grow with it"
 NONE_BEFORE = {"collectives a cycle before": 0, "bytes a cycle before": 0}
 CLIPPED_ALREADY = "clipped already: clipped once more, after that"
 
@@ -211,8 +212,12 @@ REPORTS: list[tuple[str, str, int, int, str, dict[str, Any], dict[str, str]]] = 
         {
             "accumulators": 1, "accumulator bytes": 8, "nodes before": 17, "nodes in accumulate": None,
             "nodes in apply": None,
+            "big batch": "never", "joins": NEVER.format("float32"),
         },
-        {"frozen": "frozen: nothing updates it, so there is no gradient to accumulate"},
+        {
+            "frozen": "frozen: nothing updates it, so there is no gradient to accumulate",
+            "%y (Mul)": NEVER.format("float32"),
+        },
     ),
     (
         "gradient_accumulation_decisions.ir", "gradient-accumulation{dtype=same,carry=last}", 2, 1,
@@ -220,10 +225,12 @@ REPORTS: list[tuple[str, str, int, int, str, dict[str, Any], dict[str, str]]] = 
         {
             "accumulators": 1, "accumulator bytes": 4, "nodes before": 13, "nodes in accumulate": None,
             "nodes in apply": None,
+            "big batch": "never", "joins": NEVER.format("float16"),
         },
         {
             "bias": "the same for every batch: its update takes a constant for a gradient",
             "step_size": "the update side (by %descent (ApplyGradientDescent)) sees the last micro-batch's value",
+            "%y (Mul)": NEVER.format("float16"),
         },
     ),
     (

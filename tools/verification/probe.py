@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from ...ir.analysis.batch.joins import ELEMENTS
 from ...ir.analysis.effects.state_access import states_behind
 from ...ir.analysis.effects.tokens import orders_only
 from ...ir.analysis.functions.calls import bindings
@@ -19,13 +20,13 @@ from ...ir.analysis.training.network import BACKWARD, FORWARD, network_parts
 from ...ir.analysis.training.phases import phases
 from ...ir.analysis.training.updating import updating_values
 from ...ir.core.errors import AnatomyError
-from ...ir.core.graph import Graph, GraphRef, Node, State, Value
+from ...ir.core.graph import Graph, GraphRef, Input, Node, State, Value
 from ...ir.core.op import CALL
 from ...ir.core.predicates import written_operands
 from ...ir.core.primitives import Family, named
 from ...ir.core.program import Program
 from ...ir.core.types import DType, TensorType
-from ...ir.core.walk import walk
+from ...ir.core.walk import carried_operands, walk
 from ...ir.rewrite.effects.editing import Effects
 from ...ir.rewrite.settle_gradients import settle_gradients
 from ...ir.rewrite.settle_results import settle_results
@@ -223,9 +224,16 @@ def _rounding_unit(found: TrainingAnatomy) -> float:
     return max((_UNITS.get(t.dtype, 0.0) for t in backward if isinstance(t, TensorType)), default=0.0) or 2.0**-23
 
 
+def weighing_inputs(graph: Graph, weight: str) -> list[str]:
+    """The inputs that the value of that name, which weighs a micro-batch, is made of."""
+    found = _named(graph, weight.removeprefix(ELEMENTS), dict(named_results(graph)))
+    return [v.name for v in walk([found], carried_operands) if isinstance(v, Input)]
+
+
 def _named(graph: Graph, name: str, results: Mapping[str, Value]) -> Value:
+    _, elements, name = name.rpartition(ELEMENTS)
     nodes = (n for n in graph if name in (n.name, n.name.rpartition(":")[0]))
     found = next((v for v in graph.inputs if v.name == name), None) or next(nodes, None) or results.get(name)
     if found is None:
         raise AnatomyError(f"the original has no value named '{name}', which is to weigh a micro-batch")
-    return found
+    return graph.create("OnesLike", [found]) if elements else found

@@ -36,6 +36,7 @@ from .handed import HandedGradients
 from .linearity import LossScaleLinearity
 from .native import OTHERWISE, UntouchedFile
 from .overflow import Overflow, OverflowingData, ScaleRule
+from .probe import weighing_inputs
 from .progress import Progress, Silent
 from .promises import CLIP, MIXED, Promises, print_names, read_promises
 from .reference import Batch, Reference
@@ -186,7 +187,7 @@ class _Job:
             return file_batches(self.data, graph, count), []
         if self.data is not None:
             return given_batches(self.data, count), []
-        positive = [] if promises.weight is None else [promises.weight]
+        positive = [] if promises.weight is None else weighing_inputs(graph, promises.weight)
         return random_batches(graph, count, self.seed, positive)
 
 

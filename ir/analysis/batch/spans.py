@@ -33,18 +33,19 @@ def reshaped(source: Sequence[int], axes: Axes, target: Sequence[int]) -> Axes:
     then it is the axis that holds nothing else.
     """
     found: dict[int, Span] = {}
-    if axes and (min(source, default=1) <= 0 or min(target, default=1) <= 0):
-        raise Stuck("it reshapes a tensor with open or empty axes")
     for axis, span in axes.items():
-        before = prod(source[:axis]) * span.outer
-        after = prod(source[axis + 1 :]) * span.inner
+        around = (source[:axis], source[axis + 1 :])
+        if any(d <= 0 for part in around for d in part):
+            raise Stuck("it reshapes a tensor with open or empty axes")
+        before, after = prod(around[0]) * span.outer, prod(around[1]) * span.inner
         fitting: list[tuple[int, Span]] = []
-        ahead, behind = 1, prod(target)
         for j, d in enumerate(target):
-            behind //= d
-            if before % ahead == 0 and after % behind == 0:
-                fitting.append((j, Span(before // ahead, after // behind)))
-            ahead *= d
+            ahead, behind = target[:j], target[j + 1 :]
+            # An open batch stays on an open axis.
+            if (d < 0) != (source[axis] < 0) or any(e <= 0 for e in (*ahead, *behind)):
+                continue
+            if before % prod(ahead) == 0 and after % prod(behind) == 0:
+                fitting.append((j, Span(before // prod(ahead), after // prod(behind))))
         if len(fitting) > 1:
             fitting = sorted(fitting, key=lambda f: (f[1] != Span(), abs(f[0] - axis)))
         if not fitting:
