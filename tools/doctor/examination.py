@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ...ir.core.program import Program
 from .certain import double_precision, forgotten_training_mode, non_finite_state, unused_inputs
 from .finding import Finding
+from .joined_batch import not_the_big_batch
 from .loss_scale import own_loss_scale
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 Check = Callable[[Program], Iterator[Finding]]
 CERTAIN: tuple[Check, ...] = (forgotten_training_mode, non_finite_state, unused_inputs, double_precision)
-CHECKS: tuple[Check, ...] = (*CERTAIN, own_loss_scale)
+CHECKS: tuple[Check, ...] = (*CERTAIN, own_loss_scale, not_the_big_batch)
 
 
 def certain_findings(program: Program) -> list[Finding]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ...ir.analysis.batch.joins import NEVER
 from ...ir.core.display import Displayed
 from ...ir.core.errors import Error, OptionError
 from ...ir.core.graph import Node
@@ -68,13 +69,22 @@ class Proved(Displayed):
             lines.append(f"The checker does not agree: {self.objection}")
         return "\n  ".join(map(printable, lines))
 
+    @property
+    def joins(self) -> list[str]:
+        """Of a program that accumulates: whether a cycle is one step on the joined batch, as the pass found."""
+        reports = [r for r in self.program.reports if "joins" in r.statistics]
+        joined = (r.statistics["joins"] if r.statistics["big batch"] == NEVER else None for r in reports)
+        sizes = (r.statistics["big batch"] for r in reports)
+        return [said or f"one step on the joined batch, {size}" for said, size in zip(joined, sizes, strict=True)]
+
     def verdict(self) -> str:
         """The result in a sentence."""
         if self.proved:
             by = list(dict.fromkeys(s.by for s in self.proof.stated))
             changed = f", as {', '.join(by)} {agreed(len(by), 'changes', 'change')} it on purpose" if by else ""
             assumed = "".join(f"; assumed: {what}" for what in self.proof.trusted if what == LEGALIZED)
-            return f"Proved, for all inputs: {self.proof.claim}{changed}{assumed}."
+            joins = "".join(f" That is {said}." for said in self.joins)
+            return f"Proved, for all inputs: {self.proof.claim}{changed}{assumed}.{joins}"
         n = len({(v.what, v.name) for v in self.proof.failures})
         what = f"{counted(n, 'state or result', 'states or results')}" if n else "the certificate"
         return f"NOT proved: {what}. This does not say that the program is wrong: boost-verify runs it."
@@ -231,6 +241,7 @@ def to_json(found: Proved) -> Mapping[str, Any]:
     return {
         "proved": found.proved,
         "claim": found.proof.claim,
+        "joined batch": found.joins,
         "verdicts": [
             {
                 "what": v.what, "name": v.name, "verdict": v.kind, "laws": list(v.laws), "detail": v.detail,
