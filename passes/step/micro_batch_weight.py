@@ -103,7 +103,7 @@ def _says_which(value: Value) -> bool:
     """Whether integers name a class or a place somewhere in the graph, or one of them is told by a negative number."""
 
     def made(v: Value) -> list[Node]:
-        passes = _KEEPS | {"Maximum", "Minimum", "MaskedFill", "Select"}
+        passes = _KEEPS | named(Family.CHOICE) | {"MaskedFill"}
         return [u for u in v.uses if isinstance(u, Node) and u.op.name in passes]
 
     for v in walk([value], made):
