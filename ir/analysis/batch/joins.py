@@ -607,7 +607,7 @@ class _Joins:
         """Why the divisor of a loss is none that a count weighs by; "" where it is. Notes where it is held above a
         number, or a number is added."""
         value, inverse = divisor.value, divisor.times
-        if value is not None and all(self.found.part(user) == FORWARD for user in value.uses):
+        if value is not None and not self._reaches_derivative(value):
             return f"{site(value)} divides what is returned, but no derivative"
         while value is not None and value is not divisor.base:
             name = value.op.name if isinstance(value, Node) else ""
@@ -623,6 +623,14 @@ class _Joins:
         if value is None and not divisor.rows:
             return f"the loss is divided by {divisor}, whose way to the loss cannot be told"
         return f"the loss is multiplied by {divisor}" if inverse else ""
+
+    def _reaches_derivative(self, value: Value) -> bool:
+        """Whether something behind the forward part takes a value, or what is made of it without a weight."""
+
+        def made(v: Value) -> list[Value]:
+            return [u for u in v.uses if self.found.part(u) == FORWARD and not _joined([self.fact(u)]).trained]
+
+        return any(self.found.part(user) != FORWARD for v in walk([value], made) for user in v.uses)
 
     def _note_constant(self, node: Node) -> None:
         """A count with a bound, or with a number added: exact but for the number's share of a micro-batch's count."""
