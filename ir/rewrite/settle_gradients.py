@@ -10,17 +10,23 @@ it is a node that nobody takes for anything else. For example, of ``new``::
 
 from __future__ import annotations
 
-from ..analysis.training.anatomy import TrainingAnatomy
+from ..analysis.training.anatomy import TrainingAnatomy, anatomy
 from ..analysis.training.gradient_users import GradientUsers
 from ..analysis.training.weights import WeightInfo
 from ..builders.nodes import Nodes
 from ..core.errors import AnatomyError
-from ..core.graph import Constant, Input, Node, State, Use, Value
+from ..core.graph import Constant, Graph, Input, Node, State, Use, Value
 from ..core.names import BACKWARD_ID
 from ..core.sites import site
 from .effects.editing import Effects
 
 SCOPE = "gradients"
+
+
+def settled_anatomy(graph: Graph) -> TrainingAnatomy:
+    """The anatomy of a graph whose gradients are settled first."""
+    found = anatomy(graph)
+    return anatomy(graph) if settle_gradients(found) else found
 
 
 def settle_gradients(found: TrainingAnatomy) -> bool:

@@ -245,3 +245,10 @@ def test_what_descends_by_a_forward_value_is_no_statistic() -> None:
     program = bc.capture(ByHand().set_train(), batches()[0])
     with pytest.raises(bc.Error, match=r"the update of 'w' .* depends on the batch by"):
         bc.compile(program, "gradient-accumulation{steps=2}")
+
+
+@pytest.mark.parametrize("network", [ForwardValue, InputAlone])
+def test_what_is_handed_is_compared(network: type[Net]) -> None:
+    program = bc.capture(cell(network), batches()[0])
+    report = bc.verify(program, bc.compile(program, "gradient-accumulation{steps=2}"))
+    assert "Verified: " in str(report)

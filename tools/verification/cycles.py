@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...ir.analysis.training.anatomy import anatomy
 from ...ir.analysis.training.dependence import dependences
 from ...ir.core.sites import site
 from ...ir.core.wording import counted
+from ...ir.rewrite.settle_gradients import settled_anatomy
 from .context import Context, NotApplicable, Property, moved
 from .promises import ACCUMULATION
 from .report import VACUOUS, Result
@@ -81,8 +81,8 @@ def _needs_means(c: Context) -> None:
         raise NotApplicable(f"the network reads '{held[0]}' as the last update left it: not computed here")
     if accumulation.options()["carry"] == ("last",):
         return
-    for graph in c.base.graphs.values():
-        for value, dependence in dependences(anatomy(graph)).items():
+    for graph in c.base.copy().graphs.values():
+        for value, dependence in dependences(settled_anatomy(graph)).items():
             raise NotApplicable(
                 f"the update of '{next(iter(dependence.states))}' takes {site(value)} besides averaged gradients: what "
                 "it takes of several micro-batches is not computed here"

@@ -14,7 +14,7 @@ from ...ir.analysis.batch.joins import ELEMENTS
 from ...ir.analysis.effects.state_access import states_behind
 from ...ir.analysis.effects.tokens import orders_only
 from ...ir.analysis.functions.calls import bindings
-from ...ir.analysis.training.anatomy import TrainingAnatomy, anatomy
+from ...ir.analysis.training.anatomy import TrainingAnatomy
 from ...ir.analysis.training.cells import Cells, cell_of, within
 from ...ir.analysis.training.network import BACKWARD, FORWARD, network_parts
 from ...ir.analysis.training.phases import phases
@@ -28,7 +28,7 @@ from ...ir.core.program import Program
 from ...ir.core.types import DType, TensorType
 from ...ir.core.walk import carried_operands, walk
 from ...ir.rewrite.effects.editing import Effects
-from ...ir.rewrite.settle_gradients import settle_gradients
+from ...ir.rewrite.settle_gradients import settled_anatomy
 from ...ir.rewrite.settle_results import settle_results
 from ...passes.step.results import named_results
 from ...passes.step.unscaling import TOLD, unscaled_paths
@@ -98,9 +98,7 @@ def make_probe(original: Program, weight: str | None = None, stages: Sequence[st
     settle_results(graph, network_parts(graph))
     if stages:
         unscaled_paths(graph, unscale)
-    found = anatomy(graph)
-    if settle_gradients(found):
-        found = anatomy(graph)
+    found = settled_anatomy(graph)
     moved: dict[Node, list[str]] = {}
     for info in found.weights:
         for gradient in info.gradient:
@@ -148,7 +146,7 @@ def make_probe(original: Program, weight: str | None = None, stages: Sequence[st
     cuts = tuple(Cut(stage, lay_open(at, f"{stage} {PREFIX}"), taken[stage]) for stage, at in wanted.items())
     unit = _rounding_unit(found)
     before = phases(graph, found.parts)
-    turns = len({before[n] for n in graph if found.part(n) == BACKWARD})
+    turns = len({before[n] for n in graph if found.part(n) == BACKWARD}) or 1
     graph.outputs = tuple(outputs)
     fx.commit(graph.create("MakeTuple", list(outputs.values())))
     served = {slot: info.name for info in found.weights for slot in info.slots}
