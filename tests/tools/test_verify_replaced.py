@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from boost_compile.ir.analysis.training.stages import Point
-from boost_compile.ir.builders.nodes import Nodes
 from boost_compile.ir.core.graph import Value
 from boost_compile.passes.replace_optimizer import lion, replace_optimizer
 from boost_compile.passes.replace_optimizer.composed import Composed
@@ -66,12 +64,12 @@ def test_an_optimizer_that_does_not_run_here_may_be_replaced(
     assert "is not what its optimizer makes of it" in judged(source, LION).detail
 
 
-_whole, _make = replace_optimizer._whole, lion.make
+_given, _make = replace_optimizer._given, lion.make
 
 
-def _twice(point: Point, n: Nodes) -> Value:
-    value = _whole(point, n)
-    doubled: Value = n.graph.create("Add", [value, value])
+def _twice(*handed: Any) -> Value:
+    value = _given(*handed)
+    doubled: Value = handed[-1].graph.create("Add", [value, value])
     return doubled
 
 
@@ -88,7 +86,7 @@ def _all_trained(program: bc.Program, match: Sequence[str], trained: Collection[
 @pytest.mark.parametrize(
     ("pipeline", "room", "name", "wrong", "said"),
     [
-        (MOMENTUM, replace_optimizer, "_whole", _twice, "is not what its optimizer makes of it"),
+        (MOMENTUM, replace_optimizer, "_given", _twice, "is not what its optimizer makes of it"),
         (LION, lion, "make", _ascending, "is not what its optimizer makes of it"),
         (MOMENTUM, replace_optimizer, "trained_matching", _all_trained, "serves a weight that no use names"),
     ],

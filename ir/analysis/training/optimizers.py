@@ -115,8 +115,8 @@ class Optimizers:
         ]  # fmt: skip
 
     def _cell(self, write: Node, handed: Collection[Value] = ()) -> str | None:
-        """The optimizer that writes a state; None for the training cell. ``ops.assign`` may carry the scope of its first
-        use: what it writes has to be computed in the optimizer too, or to be ``handed`` to it."""
+        """The optimizer that writes a state; None for the training cell. ``ops.assign`` may carry the scope of its
+        first use: what it writes has to be computed in the optimizer too, or to be ``handed`` to it."""
         if write.op.name in ASSIGNING:
             value = through(write.operand(1), ("Depend", "Load", "TensorMove"))
             if isinstance(value, Node) and value not in handed and not self._inside(value, "any", value):
