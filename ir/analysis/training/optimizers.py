@@ -73,6 +73,11 @@ class Optimizers:
         self._sources = GradientSources(self._side)
         told = {self._cells.optimizer(node) for info in found.weights for node in info.updates}
         self._kinds = {_kind(cell) for cell in told if cell}
+        around = {outer for cell in told if cell for outer in outwards(cell)}
+        of_network = {
+            outer for node in network if network[node] in (FORWARD, BACKWARD) for outer in outwards(cell_of(node))
+        }
+        self._doubtful = of_network - around
 
     def handed(self, info: WeightInfo) -> Handed | None:
         """What an optimizer is handed for a weight; None where the training cell updates it by itself. AnatomyError
@@ -233,7 +238,17 @@ class Optimizers:
             return self._sources.upward(value, calls, linear, reshaped)
 
         starts: list[Place] = [(v, ()) for v in self._sources.operands(update)]
-        found = [v for v, _ in walk(starts, above) if isinstance(v, Node) and not passes(v)]
+        visited = [v for v, _ in walk(starts, above) if isinstance(v, Node)]
+        found = [v for v in visited if not passes(v)]
+        for node in filter(self._is_doubtful, visited):
+            beside = [o for o in carried_operands(node) if o not in found]
+            states = {v.name for v in walk(beside, carried_operands) if isinstance(v, State)}
+            numbers = bool(beside) and all(getattr(o.type, "size", 1) == 1 for o in beside)
+            if len(beside) < len(carried_operands(node)) and not numbers and states.isdisjoint(own):
+                raise AnatomyError(
+                    f"{site(node)} may be a part of the optimizer of '{info.name}' or stand before it: its scope is "
+                    "where the operator was used first. Write it by a primitive (ops.Mul() for *)"
+                )
         return [v for v in dict.fromkeys(found) if isinstance(v.type, TensorType)] or list(info.fixed)
 
     def _inside(self, node: Node, cell: str, update: Node) -> bool:
@@ -241,7 +256,11 @@ class Optimizers:
         exporter may write the name of either on what they compute alike."""
         if not cell or STAGE in node.marks:
             return node is update
-        return any(kind in self._kinds for kind in map(_kind, outwards(cell_of(node))))
+        return self._is_doubtful(node) or any(kind in self._kinds for kind in map(_kind, outwards(cell_of(node))))
+
+    def _is_doubtful(self, node: Node) -> bool:
+        """Whether the scope of a node tells nothing: that of an operator of Python is where it was used first."""
+        return not self._is_network(node) and cell_of(node) in self._doubtful
 
     def _is_network(self, value: Value) -> bool:
         return isinstance(value, Node) and self.found.part(value) in (FORWARD, BACKWARD)
