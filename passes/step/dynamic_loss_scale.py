@@ -6,10 +6,12 @@ whichever comes second puts the rule.
 
 from __future__ import annotations
 
-from ...ir.analysis.training.gradient_path import updating_graphs
+from ...ir.analysis.training.anatomy import anatomy
+from ...ir.analysis.training.gradient_path import divisor_of, gradient_paths, is_fed, updating_graphs
+from ...ir.analysis.training.loss_multipliers import is_among, loss_multipliers
 from ...ir.analysis.training.results import asks_for_overflow, name_results
 from ...ir.builders.nodes import Nodes
-from ...ir.core.errors import PassError
+from ...ir.core.errors import AnatomyError, PassError
 from ...ir.core.graph import Graph, Value
 from ...ir.core.names import LOSS_SCALE, OVERFLOW
 from ...ir.core.program import Program
@@ -39,9 +41,22 @@ def scales_its_loss(program: Program) -> bool:
         return True
     # The tests of overflow-check ask for gradients that are not finite, whether a loss is scaled or not.
     checked = SKIPPED in program.state and OWN not in program.state[SKIPPED].info
-    return any(
-        LOSS_SCALE in graph.outputs or (asks_for_overflow(graph) and not checked) for graph in program.graphs.values()
-    )
+    asks = any(LOSS_SCALE in g.outputs or (asks_for_overflow(g) and not checked) for g in program.graphs.values())
+    return asks or any(_unscales(graph) for graph in updating_graphs(program) if not is_fed(graph))
+
+
+def _unscales(graph: Graph) -> bool:
+    """Whether the file multiplies the loss by a number by which it divides all gradients."""
+    try:
+        found = anatomy(graph)
+    except AnatomyError:
+        return False  # who needs it is told why
+    known = [m for m in loss_multipliers(found) or () if m != 1]
+    divisors = [
+        [d for p in path.points if p.stage == "unscale" for v in p.values if (d := divisor_of(v)) is not None]
+        for path in (gradient_paths(graph, found) if known else ())
+    ]
+    return bool(divisors) and all(any(is_among(known, d) for d in met) for met in divisors)
 
 
 def put_scale_rule(program: Program) -> None:

@@ -224,7 +224,7 @@ class _Walk:
                 own = [(user, i) for user, i in here.takers if weight in self.users.updated_by(user, i)]
                 here.takers = own if own or constant else here.takers
                 here.measures = [] if constant else here.measures
-            self._undone = [_divisor(v) for p in points if p.stage == "unscale" for v in p.values]
+            self._undone = [divisor_of(v) for p in points if p.stage == "unscale" for v in p.values]
             following = self._following(weight, here) or self._treated(weight, here)
             if following is None:
                 return points
@@ -405,7 +405,7 @@ class _Walk:
             return "clip" if judged else "unscale"
         if judged and outside is False:
             return None
-        divisor = _divisor(node)
+        divisor = divisor_of(node)
         undone = any(isclose(divisor, d, rel_tol=1e-6) for d in self._undone if d is not None and divisor is not None)
         if self.unscale is not None and not judged:
             told = divisor is not None and self.unscale != 1 and isclose(divisor, self.unscale, rel_tol=1e-6)
@@ -475,7 +475,7 @@ def _listed(value: Attribute) -> Sequence[Attribute]:
     return value if isinstance(value, (tuple, list)) else ()
 
 
-def _divisor(value: Value) -> float | None:
+def divisor_of(value: Value) -> float | None:
     """The constant that a node divides by; None where it divides by none."""
     if not isinstance(value, Node) or value.op.name not in _SCALING:
         return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from boost_compile.ir.core.errors import OptionError
 from boost_compile.passes.clip_gradients import ClipGradients
+from boost_compile.passes.step.dynamic_loss_scale import scales_its_loss
 from boost_compile.passes.step.unscaling import unscaled_paths
 
 from tests.graphs import program
@@ -50,3 +51,9 @@ def test_none_leaves_the_factor_to_the_optimizer() -> None:
 def test_what_is_no_number_is_refused(said: str) -> None:
     with pytest.raises(OptionError, match="'unscale' must be a number above 0, none or told"):
         ClipGradients(unscale=said)
+
+
+@pytest.mark.parametrize(("seed", "scaled"), [(1000.0, True), (2.0, False), (1.0, False)])
+def test_a_file_that_scales_its_loss_by_hand_needs_no_second_scale(seed: float, scaled: bool) -> None:
+    text = STEP.replace("<SCALE, SCALE>", f"<{seed}, {seed}>").replace("SCALE", "1000.0")
+    assert scales_its_loss(program(text)) is scaled
