@@ -120,7 +120,9 @@ class ReplaceOptimizer(Pass):
             handed = optimizers.handed(info)
             if handed is None:
                 by_itself = (
-                    f"the training cell updates it by itself (by {site(info.updates[0])}), in no optimizer's cell"
+                    "its optimizer takes no gradient of this step for it, and goes on updating it"
+                    if optimizers.has(info)
+                    else f"the training cell updates it by itself (by {site(info.updates[0])}), in no optimizer's cell"
                 )
                 result.miss(info.name, by_itself)
                 continue

@@ -80,8 +80,8 @@ class Optimizers:
         self._doubtful = of_network - around
 
     def handed(self, info: WeightInfo) -> Handed | None:
-        """What an optimizer is handed for a weight; None where the training cell updates it by itself. AnatomyError
-        where it cannot be told."""
+        """What an optimizer is handed for a weight; None where the training cell updates it by itself, or an optimizer
+        without a gradient. AnatomyError where it cannot be told."""
         cells = {cell: None for node in info.updates if (cell := self._cell(node))}
         if len(cells) > 1:
             raise AnatomyError(
@@ -96,10 +96,7 @@ class Optimizers:
                 return None
         taken = {node: values for node in updates if (values := self._values(info, cell, node))}
         if not taken:
-            raise AnatomyError(
-                f"the optimizer {cell} writes weight '{info.name}' (by {site(updates[0])}), and takes no value of its "
-                "shape from outside for a gradient"
-            )
+            return None
         values = list(dict.fromkeys(value for some in taken.values() for value in some))
         if len(values) > 1:
             if not set(values) <= set(info.gradient):
@@ -110,6 +107,10 @@ class Optimizers:
                 )
             values = [gradient for gradient in info.gradient if gradient in values]
         return Handed(info.name, cell, tuple(values), tuple(taken))
+
+    def has(self, info: WeightInfo) -> bool:
+        """Whether an optimizer updates a weight, with a gradient or without one."""
+        return any(self._cell(node) or is_optimizer(node) for node in info.updates)
 
     def without_gradient(self) -> list[str]:
         """The states that the network reads and an optimizer writes, and that are no weights with a gradient."""

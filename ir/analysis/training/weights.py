@@ -30,7 +30,7 @@ from ...core.attributes import TensorValue
 from ...core.errors import AnatomyError
 from ...core.graph import Constant, Input, Node, State, Value
 from ...core.op import CALL
-from ...core.primitives import facts
+from ...core.primitives import Family, facts, named
 from ...core.sites import site
 from ...core.types import TensorType
 from ...core.walk import carried_operands, walk
@@ -39,6 +39,8 @@ from ..functions.calls import actuals
 from .gradient_sources import GradientSources, Place
 from .network import BACKWARD, FORWARD
 from .update_side import UpdateSide
+
+_SUMMING = named(Family.SUM, Family.CAST, Family.COPY, Family.TUPLE) | {"Depend"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +165,7 @@ class _Weights:
         itself: list[Value] = []
         constants: list[Value] = []
         kept = False  # the cell hands on what it has kept: the weight beside it is a decay
+        bare = set(walk([v for node in taking for v in self.sources.operands(node)], _summands))
         for value in dict.fromkeys(value for value, _ in walk(self._starts(taking), self._computed)):
             if isinstance(value, Constant) and isinstance(value.value, TensorValue):
                 constants.append(value)
@@ -170,7 +173,10 @@ class _Weights:
                 computed.append(value)
             elif isinstance(value, Node) and self.side.parts.get(value) in (FORWARD, BACKWARD):
                 loads = value.op.name == "Load" and own in states_behind(value.operand(0), self.side.bound)
-                (itself if loads else computed).append(value)
+                if not loads:
+                    computed.append(value)
+                elif value in bare:  # one that is multiplied by something is a decay
+                    itself.append(value)
             elif isinstance(value, State):  # its memory, as it is when the update comes
                 (itself if value is own else computed).append(value)
             elif isinstance(value, Node) and value.op.name == "Load":
@@ -258,6 +264,11 @@ class _Weights:
             if len(owners or (owners := takers.of(name))) == 1:
                 served.setdefault(next(iter(owners)), []).append(name)
         return served
+
+
+def _summands(value: Value) -> Sequence[Value]:
+    """What a value is a copy, or the sum, of."""
+    return carried_operands(value) if isinstance(value, Node) and value.op.name in _SUMMING else ()
 
 
 class _Takers:
