@@ -148,3 +148,24 @@ def test_what_a_cell_computes_of_its_gradients_is_no_update(pipeline: str, tmp_p
     assert (plain.state()["out.weight"] != passed.state()["out.weight"]).any()
     found = bc.verify(original, program)
     assert found.verified, found
+
+
+@pytest.mark.parametrize("pipeline", ["clip-gradients{limit=0.1}", "parameter-groups{weight_decay=0.3}"])
+def test_a_loss_scale_of_the_optimizer_changes_no_pass(pipeline: str) -> None:
+    """It unscales behind its decay, whatever the number: as without a scale, where these passes are held natively."""
+
+    def trained(scale: float) -> dict[str, Any]:
+        network, loss, update = made(
+            lambda parameters: nn.Momentum(parameters, 0.1, 0.9, weight_decay=0.05, loss_scale=scale)
+        )
+        cell = nn.TrainOneStepCell(nn.WithLossCell(network, loss), update, sens=scale).set_train()
+        session = bc.Session(bc.compile(bc.capture(cell, *batches()[0]), pipeline), share=False)
+        for batch in batches():
+            session.step(*batch)
+        return session.state()
+
+    plain = trained(1.0)
+    for scale in (8.0, 24.0, 1024.0):
+        scaled = trained(scale)
+        for name in ("hidden.weight", "hidden.bias", "out.weight", "out.bias"):
+            np.testing.assert_allclose(scaled[name], plain[name], rtol=1e-5, atol=1e-6, err_msg=f"{name} at {scale}")
