@@ -51,8 +51,8 @@ class ReplacedOptimizers(Property):
         before_passes = without_dropout(without(c.original, c.promises, c.program.target, REPLACE))
         new, groups = c.reference, _groups(uses, c.reference.probe.weights)
         named = {weight for weights in groups.values() for weight in weights}
-        old = _Original.beside(new, before_passes, named, c)
-        judges, reasons = _judges(groups, before_passes, c)
+        old = _Original.beside(new, before_passes, named, uses, c)
+        judges, reasons = _judges(groups, before_passes, c, opened=old is not None and bool(old.reference.probe.cuts))
         if old is None:
             reasons = ["the old optimizer does not run here, so what it is given is not compared", *reasons]
         state, worst = new.initial, EXACT
@@ -60,10 +60,11 @@ class ReplacedOptimizers(Property):
             gradients = new.micro(state, batch).gradients
             found = totals(new.probe, gradients)
             before, state = state, new.update(state, batch, gradients)
-            wanted = judges.wanted(number, batch, before, found, None if old is None else old.state)
+            handed = found if old is None else old.handed(batch, found)
+            wanted = judges.wanted(number, batch, before, handed, None if old is None else old.state)
             if old is not None and (what := old.differs(batch, found, state)):
                 return self.failed(what)
-            for deviation in judges.deviations(wanted, state, before, found):
+            for deviation in judges.deviations(wanted, state, before, handed):
                 if deviation.excess > 1:
                     what = f"update {number} of '{deviation.where}' is not what its optimizer makes of it by itself"
                     return self.failed(what, deviation)
@@ -101,14 +102,24 @@ class _Original:
         """What this optimizer's updates moved, beside the weights of the uses."""
 
     @classmethod
-    def beside(cls, new: Reference, original: Program, named: Collection[str], c: Context) -> _Original | None:
+    def beside(
+        cls, new: Reference, original: Program, named: Collection[str], uses: Sequence[Pass], c: Context
+    ) -> _Original | None:
         """None where the original's own optimizer has no kernels here; it may be replaced for that."""
         try:
-            reference = Reference(original, c.device)
+            reference = Reference(original, c.device, stages=("clip",), unscale=str(uses[-1].options()["unscale"]))
             reference.micro(reference.initial, c.batches[0])
         except RuntimeFailure:
             return None
         return cls(reference, new, named)
+
+    def handed(self, batch: Batch, found: Values) -> Values:
+        """The gradient of each weight as this optimizer is handed it: the new one is to get the same."""
+        if not self.reference.probe.cuts:
+            return found
+        (cut,) = self.reference.probe.cuts
+        given = self.reference.micro(self.state, batch).gradients
+        return {**found, **totals(cut, self.reference.handed("clip", self.state, batch, given))}
 
     def differs(self, batch: Batch, found: Values, state: Values) -> str | None:
         """Updates too, and says what of the new optimizers' gradients, or of the state behind them, is not as here."""
@@ -148,12 +159,15 @@ class _Judges:
             yield Deviation(name, offs[name] * BOUND, offs[name] * BOUND, 0.0, BOUND, 0.0, offs[name])
 
 
-def _judges(groups: Mapping[Pass, list[str]], original: Program, c: Context) -> tuple[_Judges, list[str]]:
-    """What judges the weights of each use, and what is not judged, with the reason."""
+def _judges(
+    groups: Mapping[Pass, list[str]], original: Program, c: Context, *, opened: bool
+) -> tuple[_Judges, list[str]]:
+    """What judges the weights of each use, and what is not judged, with the reason. ``opened``: whether the gradients
+    are known that the old optimizer is handed."""
     moving = {weight for slot in c.reference.probe.gradients for weight in slot.weights}
     judgeable = {use: [w for w in weights if w in moving] for use, weights in groups.items()}
     target = c.program.target
-    alone = [_alone(use, weights, original, target) for use, weights in judgeable.items() if weights]
+    alone = [_alone(use, weights, original, target, opened=opened) for use, weights in judgeable.items() if weights]
     judges = [a for a in alone if not isinstance(a, str)]
     behind, unknown = _behind(judges, original, c)
     reasons = [
@@ -188,10 +202,10 @@ def _groups(uses: Sequence[Pass], weights: Sequence[str]) -> dict[Pass, list[str
     return groups
 
 
-def _alone(use: Pass, weights: Sequence[str], old: Program, target: str) -> _Alone | str:
+def _alone(use: Pass, weights: Sequence[str], old: Program, target: str, *, opened: bool) -> _Alone | str:
     """The optimizer of a use by itself; or why it cannot be judged so."""
     spec = parse_spec(use.options()["to"], "optimizer")
-    if stages := exporter_stages(old) - {"weight-decay", "centralize"}:
+    if stages := set() if opened else exporter_stages(old) - {"weight-decay", "centralize"}:
         return f"the training cell treats gradients by itself ({', '.join(sorted(stages))})"
     given = {"lr", RATE} & {key.replace("-", "_") for key in spec.options}
     held = [v for n, v in old.state.items() if n.startswith(RATE)]
