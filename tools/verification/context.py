@@ -9,13 +9,15 @@ from functools import cached_property
 
 import numpy as np
 
+from ...ir.core.errors import RuntimeFailure
 from ...ir.core.program import Program
 from ...passes.step.names import TAG
+from .base import without
 from .changes import make_changes
 from .deterministic import chances, without_dropout
 from .poison import poisonable
 from .progress import Progress, Silent
-from .promises import CENTRALIZATION, CHECK, COMPUTED, GROUPS, LOSS_SCALE, SCHEDULE, Promises, covers
+from .promises import CENTRALIZATION, CHECK, COMPUTED, GROUPS, LOSS_SCALE, REPLACE, SCHEDULE, Promises, covers
 from .reference import Batch, Cycle, Reference, Values
 from .report import EXACT, FAILED, PASSED, VACUOUS, Deviation, Result
 from .scaled import ScaledReference
@@ -118,6 +120,19 @@ class Context:
         """Different ones for each cycle, from the first again where they do not suffice."""
         n, k = self.length, len(self.batches)
         return [self.batches[(cycle * n + i) % k] for i in range(n)]
+
+    @cached_property
+    def replaced(self) -> Reference | None:
+        """What passes left with the optimizer that another one replaces, cut where that is handed its gradients; None
+        where it has no kernels here, for which it may be replaced."""
+        *_, use = self.promises.having(REPLACE)
+        base = without_dropout(without(self.original, self.promises, self.program.target, REPLACE))
+        try:
+            reference = Reference(base, self.device, stages=("clip",), unscale=str(use.options()["unscale"]))
+            reference.micro(reference.initial, self.batches[0])
+        except RuntimeFailure:
+            return None
+        return reference
 
     @cached_property
     def tagged(self) -> set[str]:

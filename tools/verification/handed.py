@@ -9,56 +9,68 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...passes.step.unscaling import TOLD
 from .changes import totals
 from .context import Context, NotApplicable, Property
 from .derivative import TOLERANCE, Slope, measure
-from .promises import CLIP
+from .promises import CLIP, REPLACE
 from .report import EXACT, FAILED, PASSED, VACUOUS, Deviation, Result
 
 
 class HandedGradients(Property):
-    """For the weights whose gradients are not small: what is clipped is the derivative of the loss, as differences of
-    the loss say it, up to a tenth; and where the file tells the optimizer's cell, that cell takes it as it is. The
-    training cell may have multiplied it there. What the user says (``unscale``) is believed."""
+    """For the weights whose gradients are not small: what is clipped, or given to another optimizer, is the derivative
+    of the loss, as differences of the loss say it, up to a tenth; and where the file tells the optimizer's cell, that
+    cell takes it as it is. The training cell may have multiplied it there. What the user says (``unscale``) is
+    believed. Gradients that are none on purpose (a straight-through estimator) are no common multiple of the
+    derivative."""
 
     name = "handed gradients"
-    promise = "what is clipped is the gradient of the loss, as the optimizer is handed it"
+    promise = (
+        "what is clipped, or given to another optimizer, is the gradient of the loss as the optimizer is handed it"
+    )
 
     def check(self, c: Context) -> Result:
-        if not c.promises.having(CLIP):
-            raise NotApplicable("the pipeline has no clip-gradients")
-        c.needs_update()
-        unknown = "whether the gradient of the loss is clipped was not measured"
-        if c.reference.probe.unit > 2.0**-20 or c.reference.probe.turns > 1:
+        uses = c.promises.having(CLIP) or c.promises.having(REPLACE)
+        if not uses:
+            raise NotApplicable("no pass clips gradients or gives them to another optimizer")
+        if c.promises.having(CLIP):
+            c.needs_update()
+        else:
+            c.needs_forward()
+        reference = c.reference if c.promises.having(CLIP) else c.replaced
+        unknown = f"whether {uses[-1].name} takes the gradient of the loss was not measured"
+        if reference is None or reference.probe.closed:
+            raise NotApplicable(f"{unknown}, since what the optimizer is handed cannot be had")
+        if reference.probe.unit > 2.0**-20 or reference.probe.turns > 1:
             raise NotApplicable(f"{unknown}, since the network computes in half precision, or trains in turn")
-        batch, start, probe = c.micro_batches(0)[0], c.reference.initial, c.reference.probe
-        slopes = measure(c.reference, batch, c.seed)
+        batch, start, probe = c.micro_batches(0)[0], reference.initial, reference.probe
+        slopes = measure(reference, batch, c.seed)
         if slopes is None:
             raise NotApplicable(f"{unknown}, since the loss is not one number")
-        (cut,) = (cut for cut in probe.cuts if cut.stage == "clip")
-        raw = c.reference.micro(start, batch).gradients
-        given, handed = totals(probe, raw), totals(cut, c.reference.handed("clip", start, batch, raw))
+        cut = next(cut for cut in probe.cuts if cut.stage == "clip")
+        raw = reference.micro(start, batch).gradients
+        given, handed = totals(probe, raw), totals(cut, reference.handed("clip", start, batch, raw))
         slopes = [s for s in slopes if s.weight in handed and handed[s.weight].any()]
         if not slopes:
             return self.result(VACUOUS, "no gradient to speak of")
-        scaled = ""
-        worst = EXACT
-        for slope in slopes:
-            by = _factor(given[slope.weight], handed[slope.weight])
-            times, error = _multiple(slope, by)
-            what = f"what is clipped of '{slope.weight}' is {times:.3g} times the gradient of the loss"
-            found = Deviation(slope.weight, error, error, 0.0, TOLERANCE, 0.0, error / TOLERANCE)
-            taken = cut.taken[slope.weight]
-            if taken is False:
+        by = {s.weight: _factor(given[s.weight], handed[s.weight]) for s in slopes}
+        multiples = {s.weight: _multiple(s, by[s.weight]) for s in slopes}
+        times = [m for m, _ in multiples.values()]
+        common = max(times) - min(times) <= 2 * TOLERANCE * abs(max(times))
+        other, worst = "", EXACT
+        for weight, (multiple, error) in multiples.items():
+            what = f"what {uses[-1].name} takes of '{weight}' is {multiple:.3g} times the gradient of the loss"
+            found = Deviation(weight, error, error, 0.0, TOLERANCE, 0.0, error / TOLERANCE)
+            if cut.taken[weight] is False:
                 return self.result(FAILED, f"{what}, and the optimizer's cell is handed something else", found)
             if error <= TOLERANCE:
                 worst = max(worst, found, key=lambda d: d.excess)
-            elif taken is None and c.promises.unscale == "told":
+            elif cut.taken[weight] is None and uses[-1].options()["unscale"] == TOLD and (common or by[weight] != 1):
                 return self.result(FAILED, f"{what}, and no cell of the file tells that the optimizer gets that", found)
-            elif abs(_multiple(slope, 1.0)[0] - 1) > TOLERANCE and by == 1:
-                scaled = what
-        if scaled:
-            raise NotApplicable(f"{scaled}, as the optimizer is handed it")
+            elif by[weight] == 1:
+                other = what
+        if other:
+            raise NotApplicable(f"{other}, as the optimizer is handed it")
         return self.result(PASSED, f"{len(slopes)} of the longest", worst)
 
 

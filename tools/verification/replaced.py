@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.analysis.training.own_writes import own_writes
-from ...ir.core.errors import AnatomyError, RuntimeFailure
+from ...ir.core.errors import AnatomyError
 from ...ir.core.program import Program
 from ...ir.core.spec import Spec, parse_spec
 from ...ir.core.wording import counted
@@ -51,7 +51,7 @@ class ReplacedOptimizers(Property):
         before_passes = without_dropout(without(c.original, c.promises, c.program.target, REPLACE))
         new, groups = c.reference, _groups(uses, c.reference.probe.weights)
         named = {weight for weights in groups.values() for weight in weights}
-        old = _Original.beside(new, before_passes, named, uses, c)
+        old = _Original.beside(new, named, c)
         judges, reasons = _judges(groups, before_passes, c, opened=old is not None and bool(old.reference.probe.cuts))
         if old is None:
             reasons = ["the old optimizer does not run here, so what it is given is not compared", *reasons]
@@ -102,16 +102,9 @@ class _Original:
         """What this optimizer's updates moved, beside the weights of the uses."""
 
     @classmethod
-    def beside(
-        cls, new: Reference, original: Program, named: Collection[str], uses: Sequence[Pass], c: Context
-    ) -> _Original | None:
+    def beside(cls, new: Reference, named: Collection[str], c: Context) -> _Original | None:
         """None where the original's own optimizer has no kernels here; it may be replaced for that."""
-        try:
-            reference = Reference(original, c.device, stages=("clip",), unscale=str(uses[-1].options()["unscale"]))
-            reference.micro(reference.initial, c.batches[0])
-        except RuntimeFailure:
-            return None
-        return cls(reference, new, named)
+        return None if c.replaced is None else cls(c.replaced, new, named)
 
     def handed(self, batch: Batch, found: Values) -> Values:
         """The gradient of each weight as this optimizer is handed it: the new one is to get the same."""

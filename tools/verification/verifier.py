@@ -38,7 +38,7 @@ from .native import OTHERWISE, UntouchedFile
 from .overflow import Overflow, OverflowingData, ScaleRule
 from .probe import weighing_inputs
 from .progress import Progress, Silent
-from .promises import CLIP, MIXED, Promises, print_names, read_promises
+from .promises import CLIP, MIXED, REPLACE, Promises, print_names, read_promises
 from .reference import Batch, Reference
 from .repeating import beyond_doubt
 from .replaced import ReplacedOptimizers
@@ -101,7 +101,8 @@ def verify(
     file = next(r for r in results if r.name == UntouchedFile.name)
     told = [file.detail] if file.status == NOT_APPLICABLE else [OTHERWISE] if file.failed else []
     handed = next(r for r in results if r.name == HandedGradients.name)
-    told += [handed.detail] if handed.status == NOT_APPLICABLE and promises.having(CLIP) and not unmatched else []
+    taking = promises.having(CLIP) or promises.having(REPLACE)
+    told += [handed.detail] if handed.status == NOT_APPLICABLE and taking and not unmatched else []
     if bisect and names and promises.passes:
         guilty = _find_guilty(original, promises.passes, lambda prefix: job.failures(prefix, names))
     return Verification(
