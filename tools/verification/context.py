@@ -16,6 +16,7 @@ from .base import without
 from .changes import make_changes
 from .deterministic import chances, without_dropout
 from .poison import poisonable
+from .probe import HANDED
 from .progress import Progress, Silent
 from .promises import CENTRALIZATION, CHECK, COMPUTED, GROUPS, LOSS_SCALE, REPLACE, SCHEDULE, Promises, covers
 from .reference import Batch, Cycle, Reference, Values
@@ -128,7 +129,7 @@ class Context:
         *_, use = self.promises.having(REPLACE)
         base = without_dropout(without(self.original, self.promises, self.program.target, REPLACE))
         try:
-            reference = Reference(base, self.device, stages=("clip",), unscale=str(use.options()["unscale"]))
+            reference = Reference(base, self.device, stages=(HANDED,), unscale=str(use.options()["unscale"]))
             reference.micro(reference.initial, self.batches[0])
         except RuntimeFailure:
             return None

@@ -13,6 +13,7 @@ from ...passes.step.unscaling import TOLD
 from .changes import totals
 from .context import Context, NotApplicable, Property
 from .derivative import TOLERANCE, Slope, measure
+from .probe import HANDED
 from .promises import CLIP, REPLACE
 from .report import EXACT, FAILED, PASSED, VACUOUS, Deviation, Result
 
@@ -47,9 +48,9 @@ class HandedGradients(Property):
         slopes = measure(reference, batch, c.seed)
         if slopes is None:
             raise NotApplicable(f"{unknown}, since the loss is not one number")
-        cut = next(cut for cut in probe.cuts if cut.stage == "clip")
+        cut = next(cut for cut in probe.cuts if cut.stage in ("clip", HANDED))
         raw = reference.micro(start, batch).gradients
-        given, handed = totals(probe, raw), totals(cut, reference.handed("clip", start, batch, raw))
+        given, handed = totals(probe, raw), totals(cut, reference.handed(cut.stage, start, batch, raw))
         slopes = [s for s in slopes if s.weight in handed and handed[s.weight].any()]
         if not slopes:
             return self.result(VACUOUS, "no gradient to speak of")

@@ -18,6 +18,7 @@ from ...ir.analysis.training.anatomy import TrainingAnatomy
 from ...ir.analysis.training.cells import Cells, cell_of, within
 from ...ir.analysis.training.network import BACKWARD, FORWARD, network_parts
 from ...ir.analysis.training.phases import phases
+from ...ir.analysis.training.stages import GradientPath
 from ...ir.analysis.training.updating import updating_values
 from ...ir.core.errors import AnatomyError
 from ...ir.core.graph import Graph, GraphRef, Input, Node, State, Value
@@ -35,6 +36,8 @@ from ...passes.step.unscaling import TOLD, unscaled_paths
 
 PREFIX = "gradient."
 """Of the names of inputs and results for gradients; a cut has its stage in front of it."""
+HANDED = "handed"
+"""The stage of gradients as the optimizer's cell takes them, but unscaled; as they are clipped, where none is told."""
 RAW = ""
 """The stage of gradients as they leave the backward part."""
 WEIGHT = "weight of the micro-batch"
@@ -171,12 +174,22 @@ def _cuts(graph: Graph, stages: Sequence[str], unscale: str) -> tuple[dict[str, 
     cuts: dict[str, dict[Node, list[str]]] = {stage: {} for stage in stages}
     for path in unscaled_paths(graph, unscale) if stages else ():
         for stage in stages:
-            for value in path.at(stage).values:
+            for value in _handed(path) if stage == HANDED else path.at(stage).values:
                 if not isinstance(value, Node) or value.graph is not graph or not isinstance(value.type, TensorType):
                     why = "is computed inside a function" if isinstance(value, Node) else "is no computed value"
                     return {}, f"the gradient of '{path.weight}' {why} when it is changed, from where none is had"
                 cuts[stage].setdefault(value, []).append(path.weight)
     return cuts, ""
+
+
+def _handed(path: GradientPath) -> tuple[Value, ...]:
+    outside = [
+        point
+        for point in path.points
+        if point.stage == "unscale"
+        or not any(isinstance(v, Node) and within(cell_of(v), path.optimizer) for v in point.values)
+    ]
+    return outside[-1].values if path.optimizer else path.at("clip").values
 
 
 def _taken(graph: Graph, found: TrainingAnatomy, at: Mapping[Node, Iterable[str]]) -> dict[str, bool | None]:

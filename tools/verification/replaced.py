@@ -112,7 +112,7 @@ class _Original:
             return found
         (cut,) = self.reference.probe.cuts
         given = self.reference.micro(self.state, batch).gradients
-        return {**found, **totals(cut, self.reference.handed("clip", self.state, batch, given))}
+        return {**found, **totals(cut, self.reference.handed(cut.stage, self.state, batch, given))}
 
     def differs(self, batch: Batch, found: Values, state: Values) -> str | None:
         """Updates too, and says what of the new optimizers' gradients, or of the state behind them, is not as here."""
