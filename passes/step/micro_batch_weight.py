@@ -68,6 +68,7 @@ def refuse_no_count(weight: Value, name: str) -> None:
 _KEEPS = named(Family.COPY, Family.CAST, Family.RESHAPE, Family.TRANSPOSE, Family.SLICE, Family.REPEAT, Family.JOIN)
 _POSITIVE = frozenset({
     "Abs", "Square", "Exp", "Sigmoid", "ReLU", "ReLU6", "Softmax", "OnesLike", "ZerosLike", "OneHot", "Sqrt",
+    "SparseSoftmaxCrossEntropyWithLogits",
 })  # fmt: skip
 _OF_ALL = (
     _KEEPS | named(Family.SUM, Family.PRODUCT, Family.QUOTIENT, Family.TOTAL, Family.MEAN, Family.EXTREME, Family.TUPLE)

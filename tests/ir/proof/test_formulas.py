@@ -548,7 +548,7 @@ RESTATED = (
     "normalised-head,gradient-accumulation{steps=2}",
     *(f"replace-optimizer{{to={to}}}" for to in ("lion", "muon", "lamb", "schedule-free-adamw")),
     "replace-optimizer{to=muon,match=[hidden.*]},schedule{kind=linear,total=3},gradient-accumulation{steps=2}",
-    "gradient-accumulation{steps=2,reduction=weighted,weight=inputs1}",
+    "gradient-accumulation{steps=2,reduction=weighted,weight=inputs0}",
 )
 
 

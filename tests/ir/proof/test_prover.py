@@ -85,16 +85,16 @@ def test_what_an_update_takes_of_the_last_micro_batch_alone_is_said() -> None:
     assert "alone" not in plain.proof.claim
 
 
-WEIGHED = "gradient-accumulation{steps=3,reduction=weighted,weight=inputs1}"
+WEIGHED = "gradient-accumulation{steps=3,reduction=weighted,weight=inputs0}"
 
 
-@pytest.mark.parametrize("weight", ["inputs1", "loss"])
+@pytest.mark.parametrize("weight", ["inputs0", "loss"])
 @pytest.mark.parametrize(
     "pipeline", [WEIGHED, WEIGHED.replace("}", ",split=fused}"), f"overflow-check,{WEIGHED},loss-scale"]
 )
 def test_micro_batches_of_other_weights_are_proved(pipeline: str, weight: str) -> None:
     original = load("mlp_adam_decay")
-    found = bc.prove(original, bc.compile(original, pipeline.replace("inputs1", weight)))
+    found = bc.prove(original, bc.compile(original, pipeline.replace("inputs0", weight)))
     assert found.proved, show(found.proof) or found.objection
     assert "weights" in found.proof.laws
     assert "weighted mean" in found.proof.claim
