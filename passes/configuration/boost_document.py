@@ -186,7 +186,7 @@ def _passes(switch: str, document: Mapping[str, Any], where: str) -> Iterable[st
         yield _text("adasum", devices_per_group=common["device_number"])
     elif switch == "grad_accumulation":
         if values["grad_accumulation_step"] > 1:
-            yield _text("gradient-accumulation", steps=values["grad_accumulation_step"])
+            yield _text("gradient-accumulation", steps=values["grad_accumulation_step"], reduction="mean")
     elif switch == "dim_reduce":
         yield _text("dim-reduce", basis=_basis(values, where), **{name: values[name] for name in SAME_NAME})
     else:

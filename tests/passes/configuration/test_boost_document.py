@@ -45,7 +45,7 @@ STEPS = {"grad_accumulation_step": 3}
             f"{FREEZE},adasum?{{devices_per_group=8}}",
         ),
         (manual("grad_freeze", grad_freeze={"freeze_type": 0}), "O0", FREEZE.replace("interval", "continuous")),
-        (manual("grad_accumulation", grad_accumulation=STEPS), "O0", "gradient-accumulation?{steps=3}"),
+        (manual("grad_accumulation", grad_accumulation=STEPS), "O0", "gradient-accumulation?{steps=3,reduction=mean}"),
         (manual("loss_scale_group"), "O0", GROUPS),
         (manual("dim_reduce", dim_reduce=BASIS), "O0", SEARCH),
         (
