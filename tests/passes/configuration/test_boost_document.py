@@ -51,7 +51,7 @@ STEPS = {"grad_accumulation_step": 3}
         (
             {"boost": {"mode": "enable_all"}, "grad_accumulation": STEPS},
             "O0",
-            f"{LESS_BN},{FREEZE},adasum?{{devices_per_group=8}},gradient-accumulation?{{steps=3}},{GROUPS}",
+            f"{LESS_BN},{FREEZE},adasum?{{devices_per_group=8}},gradient-accumulation?{{steps=3,reduction=mean}},{GROUPS}",
         ),
     ],
 )
