@@ -11,7 +11,7 @@ from ...ir.analysis.training.anatomy import anatomy
 from ...ir.analysis.training.cells import cell_of, within
 from ...ir.analysis.training.gradient_path import gradient_paths, is_fed, updating_graphs
 from ...ir.analysis.training.network import passed_on
-from ...ir.analysis.training.optimizers import Handed, Optimizers
+from ...ir.analysis.training.optimizers import Handed, Optimizers, reached
 from ...ir.analysis.training.results import skips_writes
 from ...ir.analysis.training.stages import GradientPath, Point
 from ...ir.builders.nodes import Nodes
@@ -283,16 +283,20 @@ class _Plan:
         images = passed_on(graph, [value for _, value in named_results(graph)])
         self.results = [(n, image or value) for (n, value), image in zip(named_results(graph), images, strict=True)]
         values = [value for _, value in self.results]
-        self.gone, needed = optimizers.leaving(fx.list, self.handed, values)
         known = summarize(graph)
-        for effect in self.gone:
-            if effect.node.op is CALL and skips_writes(effect.node.operand(0), known) is not None:
+        steps = {node for handed in self.handed for node in handed.steps}
+        for effect in fx.list:
+            if effect.node.op is not CALL or skips_writes(effect.node.operand(0), known) is None:
+                continue
+            written = {state.name for state in effect.writes} & {*weights}
+            if written and not steps.isdisjoint(n for function in reached(effect.node) for n in function):
                 raise PassError(
-                    f"the file updates '{min(s.name for s in effect.writes)}' under a condition of its own (by "
+                    f"the file updates '{min(written)}' under a condition of its own (by "
                     f"{site(effect.node)}), which another optimizer would not know: build the cell with the other "
                     "optimizer, or export it without the condition (where that asks for finite gradients, "
                     "overflow-check does it)"
                 )
+        self.gone, needed = optimizers.leaving(fx.list, self.handed, values)
         self.kept = {value.name for value in needed if isinstance(value, State)}
         self.places = self._places(needed)
 

@@ -248,12 +248,6 @@ def test_a_rate_that_changes_goes_on_changing(exported: Exported, to: str, large
         ("mlp", "replace-optimizer{to=adm}", r"no optimizer is called 'adm'.*'adam'"),
         ("mlp", 'replace-optimizer{to="adam{betta1=0.5}"}', "has no option 'betta1'.*'beta1'"),
         ("mlp", 'replace-optimizer{to="adam{lr"}', "expected '='"),
-        (
-            "perturbed",
-            "replace-optimizer{to=lion}",
-            "reads 'network.*after the same step has written it",
-        ),
-        ("clip_by_norm", "replace-optimizer{to=lion}", "stands between the gradient of weight"),
         ("skip_large_norm", "replace-optimizer{to=lion}", "under a condition of its own"),
         ("lookup", "replace-optimizer{to=lion}", "has a sparse gradient"),
         ("scaled_asked_in_branch", "replace-optimizer{to=adam}", "under a condition of its own"),

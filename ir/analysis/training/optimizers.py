@@ -135,7 +135,7 @@ class Optimizers:
         if node.op is not CALL:
             return {self._cell(node, handed)}
         written = {n for nodes in self._side.written.values() for n in nodes}
-        return {self._cell(n, handed) for f in _reached(node) for n in f if n in written}
+        return {self._cell(n, handed) for f in reached(node) for n in f if n in written}
 
     def leaving(
         self, effects: Sequence[Effect], handed: Sequence[Handed], results: Sequence[Value]
@@ -173,7 +173,7 @@ class Optimizers:
             going = [e for e in going if e not in stay]
         stepping: dict[str, Node] = {}
         for effect in effects:
-            parts = {n for f in _reached(effect.node) for n in f} if effect.node.op is CALL else {effect.node}
+            parts = {n for f in reached(effect.node) for n in f} if effect.node.op is CALL else {effect.node}
             if effect.passive or steps.isdisjoint(parts):
                 continue
             if effect not in going:
@@ -227,7 +227,7 @@ class Optimizers:
                 return isinstance(value, Input)
             if value.op.name in ("TupleGetItem", "list_getitem"):
                 return passes(value.operand(0))
-            inside = (n for f in _reached(value) for n in f) if value.op is CALL else (value,)
+            inside = (n for f in reached(value) for n in f) if value.op is CALL else (value,)
             return value.op.name in _READING or any(self._inside(node, cell, update) for node in inside)
 
         def above(place: Place) -> list[Place]:
@@ -301,7 +301,7 @@ def _needed(values: Iterable[Value], going: Collection[Node]) -> set[Value]:
     return set(walk(values, above))
 
 
-def _reached(call: Node) -> Iterable[Graph]:
+def reached(call: Node) -> Iterable[Graph]:
     """The functions that a call leads to."""
 
     def inner(function: Graph) -> Iterable[Graph]:
