@@ -29,7 +29,7 @@ def shown(thing: object, *words: str) -> str:
     """Its ``repr``: one to ten lines, none longer than a few of a terminal's, which hold these words."""
     text = repr(thing)
     assert 1 <= len(text.splitlines()) <= 10, text
-    assert max(map(len, text.splitlines())) < 240
+    assert max(map(len, text.splitlines())) < 320
     for word in words:
         assert word in text, text
     return text

@@ -288,7 +288,7 @@ def test_the_command(
     assert done.code == 0, done.err
     assert "different micro-batches" in done.out
     assert "not applicable: overflow, overflowing data" in done.out
-    assert done.out.splitlines()[-1].startswith("Verified: 5 passed")
+    assert done.out.splitlines()[-1].startswith("Verified: 6 passed")
     stored = json.loads(Path(program, "verification.json").read_text())
     assert stored["verified"] is True
     assert stored["seed"] == 3
@@ -321,7 +321,7 @@ def test_quick_says_what_it_leaves_out_and_where_it_is(
     left = "short cycle, overflow, scale rule, loss-scale linearity, clipping"
     assert f"left out by --quick: {left}" in done.out
     assert "Verified but for what was left out" in done.out.splitlines()[-1]
-    assert f"s, checking different micro-batches, 3 of {len(PROPERTIES)}: cycle 2" in done.err
+    assert f"s, checking different micro-batches, 4 of {len(PROPERTIES)}: cycle 2" in done.err
     stored = json.loads(Path(path, "verification.json").read_text())
     assert {r["name"] for r in stored["results"] if r["status"] == LEFT_OUT} == set(left.split(", "))
     # What is not left out is checked as ever.

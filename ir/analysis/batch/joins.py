@@ -278,7 +278,7 @@ class _Joins:
         if FORWARD_ID in node.primal or made_here or cell_of(node) in self.derived:
             return made
         if _joined([made]).kind in (Kind.ROWS, Kind.MIXED):
-            self.assumed[f"the bprop of {cell_of(node) or site(node)} keeps samples apart"] = None
+            self.assumed[f"samples stay apart in the bprop of {cell_of(node) or site(node)}"] = None
             return made
         return _mixed(node, "the bprop of its cell says how samples join, and the loss need not")
 
@@ -327,7 +327,11 @@ class _Joins:
         axis = node.op.attributes.get("axis", node.op.attributes.get("dim"))
         try:
             given = (
-                axis if isinstance(axis, tuple) else (axis,) if isinstance(axis, int) else integers(node, _ALONG[name])
+                axis
+                if isinstance(axis, (tuple, list))
+                else (axis,)
+                if isinstance(axis, int)
+                else integers(node, _ALONG[name])
             )
             along = {k % rank for k in given if isinstance(k, int)}
         except (Stuck, IndexError):

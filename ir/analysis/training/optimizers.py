@@ -101,7 +101,7 @@ class Optimizers:
         if len(values) > 1:
             if not set(values) <= set(info.gradient):
                 raise AnatomyError(
-                    f"the optimizer {cell} takes several values for the gradient of weight '{info.name}' "
+                    f"several values are the gradient of weight '{info.name}' that the optimizer {cell} takes "
                     f"({', '.join(v.name for v in values)}), and which of them is to be handed to another cannot be "
                     "told: hand it one"
                 )

@@ -116,7 +116,8 @@ class _Class:
             raise PassError(
                 f"{user}: function '{value.name}' is passed on as a value; this cannot be written as Python"
             )
-        assert isinstance(value, Constant)
+        if not isinstance(value, Constant):
+            raise PassError(f"{user}: operand %{value.name} is not known where it is used")
         text = self._literal(value.value, user)
         return text if is_number(value.value) else self._field(("literal", text), "constant", lambda: text)
 

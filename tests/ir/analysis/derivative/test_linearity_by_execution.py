@@ -202,7 +202,7 @@ def test_a_loss_inside_a_branch_is_multiplied_where_the_branch_returns(exported:
 def test_an_accumulating_graph_has_the_seeds_of_the_step(exported: Exported, name: str) -> None:
     """Its update side only adds to accumulators."""
     source = bc.load(str(exported(name)))
-    graph = bc.compile(source, "gradient-accumulation{steps=2}").graphs["accumulate"]
+    graph = bc.compile(source, "gradient-accumulation{steps=2,reduction=mean}").graphs["accumulate"]
     parts = network_parts(graph)
     wanted = [
         (node, 1)
