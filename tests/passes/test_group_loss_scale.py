@@ -34,7 +34,7 @@ Exported = Callable[[str], Path]
 
 THREE = "group-loss-scale{groups=3,init=[4,8192,64]}"
 TWO = "group-loss-scale{groups=2,init=[2048,4]}"
-ACCUMULATE = "gradient-accumulation{steps=3}"
+ACCUMULATE = "gradient-accumulation{steps=3,reduction=mean}"
 
 NETWORKS = {
     "mlp_adam": TWO,

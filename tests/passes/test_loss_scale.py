@@ -27,7 +27,7 @@ DYNAMIC = "loss-scale{mode=dynamic,init=1024,factor=2,window=3}"
 
 
 def accumulating(steps: int, split: str = "apply") -> str:
-    return f"gradient-accumulation{{steps={steps},split={split}}}"
+    return f"gradient-accumulation{{steps={steps},split={split},reduction=mean}}"
 
 
 def static(scale: float) -> str:

@@ -52,7 +52,7 @@ def test_a_mean_of_means_is_not(exported: Exported, name: str) -> None:
     """What the comparison with one big batch must be able to see."""
     source = bc.load(str(exported(name)))
     data = CASES[name].cycles(1, 4)
-    [ours] = train(bc.compile(source, "gradient-accumulation{steps=4}"), source, data)
+    [ours] = train(bc.compile(source, "gradient-accumulation{steps=4,reduction=mean}"), source, data)
     _, big = native.train_steps(name, [joined(cycle) for cycle in data])
     run = reference.train(name, data, weight=count)
     assert compare(ours.state, big, run.initial, run.noise()).worst.error > 10 * JOINED
@@ -67,7 +67,7 @@ def test_weights_in_proportion_are_repetitions(exported: Exported) -> None:
     masks[0].flat[:6], masks[1].flat[:2] = 1, 1
     one, other = (*one[:2], masks[0]), (*other[:2], masks[1])
     [ours] = train(bc.compile(source, weighted(2, MASK[name])), source, [[one, other]])
-    [again] = train(bc.compile(source, "gradient-accumulation{steps=4}"), source, [[one, one, one, other]])
+    [again] = train(bc.compile(source, "gradient-accumulation{steps=4,reduction=mean}"), source, [[one, one, one, other]])
     assert_close(ours.state, again.state, native.initial_state(name), 1e-5)
 
 

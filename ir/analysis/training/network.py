@@ -139,7 +139,7 @@ class _Marking:
                 if f not in known:
                     known[f] = self._held(f)
             held = [known[f] for f in functions]
-            if held and all(parts == {FORWARD} for parts in held):
+            if held and all(parts is not None and parts - {OTHER} == {FORWARD} for parts in held):
                 self.parts[node] = FORWARD
             elif None not in held and any(BACKWARD in parts for parts in held if parts):
                 self.parts[node] = BACKWARD
