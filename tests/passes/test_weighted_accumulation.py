@@ -67,7 +67,9 @@ def test_weights_in_proportion_are_repetitions(exported: Exported) -> None:
     masks[0].flat[:6], masks[1].flat[:2] = 1, 1
     one, other = (*one[:2], masks[0]), (*other[:2], masks[1])
     [ours] = train(bc.compile(source, weighted(2, MASK[name])), source, [[one, other]])
-    [again] = train(bc.compile(source, "gradient-accumulation{steps=4,reduction=mean}"), source, [[one, one, one, other]])
+    [again] = train(
+        bc.compile(source, "gradient-accumulation{steps=4,reduction=mean}"), source, [[one, one, one, other]]
+    )
     assert_close(ours.state, again.state, native.initial_state(name), 1e-5)
 
 

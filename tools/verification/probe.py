@@ -7,7 +7,7 @@ the original's own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...ir.analysis.batch.joins import ELEMENTS
@@ -111,7 +111,9 @@ def make_probe(original: Program, weight: str | None = None, stages: Sequence[st
     written = {s.name for e in effects for s in e.writes if isinstance(s, State)}
     every = {s.name for e in fx.list for s in e.writes if isinstance(s, State)}
     live = updating_values(graph, found.parts, bindings(graph), [info.name for info in found.weights])
-    beside = every - written - {value.name for value in live if isinstance(value, State)}
+    updated = {value.name for value in live if isinstance(value, State)}
+    beside = every - written - updated
+    beside -= _of_updated(graph, fx, beside, updated)
     outputs = dict(named_results(graph))
     if weight is not None:
         outputs[WEIGHT] = _named(graph, weight, outputs)
@@ -167,6 +169,23 @@ def make_probe(original: Program, weight: str | None = None, stages: Sequence[st
         cuts,
         closed,
     )
+
+
+def _of_updated(graph: Graph, fx: Effects, states: Collection[str], updated: Collection[str]) -> set[str]:
+    """Those of ``states`` that are written from what an update left in ``updated`` (an average of the new weights)."""
+    place = {node: i for i, node in enumerate(graph)}
+    since: dict[str, int] = {}
+    for e in fx.list:
+        for name in (s.name for s in e.writes if isinstance(s, State) and s.name in updated):
+            since.setdefault(name, place[e.node])
+    found: set[str] = set()
+    for e in fx.list:
+        own = {s.name for s in e.writes if isinstance(s, State)} & {*states}
+        above: Iterator[Value] = walk([e.node], carried_operands) if own else iter(())
+        takes = ((place[n], v.name) for n in above if isinstance(n, Node) for v in n.operands if isinstance(v, State))
+        if any(at > since.get(name, at) for at, name in takes):
+            found |= own
+    return found
 
 
 def _cuts(graph: Graph, stages: Sequence[str], unscale: str) -> tuple[dict[str, dict[Node, list[str]]], str]:
