@@ -16,7 +16,7 @@ from pathlib import Path
 
 from benchmarks.figures import RECORDS, Record, Worse, figures, machines, recorded, worse
 from benchmarks.machine import machine_type
-from benchmarks.run import SECTIONS, measure, tables
+from benchmarks.run import SECTIONS, measure
 
 QUICK = {"startup": [], "compile_cost": ["--quick"]}
 TIMES = 3
@@ -24,15 +24,14 @@ TIMES = 3
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    known = [*SECTIONS, *tables()]
-    parser.add_argument("sections", nargs="*", metavar="SECTION", help=", ".join(known))
+    parser.add_argument("sections", nargs="*", metavar="SECTION", help=", ".join(SECTIONS))
     parser.add_argument("--records", type=Path, default=RECORDS, help="the recorded runs (default: %(default)s)")
     parser.add_argument("--machine", default=machine_type(), help="the type of this machine (default: %(default)s)")
     parser.add_argument("--printed", type=Path, help="what a section printed, instead of measuring it: for one SECTION")
     options = parser.parse_args()
-    unknown = [name for name in options.sections if name not in known]
+    unknown = [name for name in options.sections if name not in SECTIONS]
     if unknown:
-        parser.error(f"no section {unknown[0]}: give any of {', '.join(known)}")
+        parser.error(f"no section {unknown[0]}: give any of {', '.join(SECTIONS)}")
     if options.printed is not None and len(options.sections) != 1:
         parser.error("--printed is of one section: name it")
     records = recorded(options.machine, options.records)

@@ -1,6 +1,6 @@
 """Digits that LeNet-5 recognises after training in float32 and in mixed precision, over many seeds.
 
-    python -m benchmarks.digits_precision [SEEDS]       # the table of docs/mixed-precision.md; 16 seeds without
+    python -m benchmarks.digits_precision [SEEDS]       # 16 seeds without
 
 One seed says little: a last bit of an initial weight moves the share of recognised digits by up to one hundredth, and
 with some seeds LeNet does not leave its flat start in ten epochs (``LOST``). So each seed is trained at each level from

@@ -1,6 +1,6 @@
 """What ``mixed-precision{error=…}`` leaves in float32 so that no weight's gradient is further off.
 
-    python -m benchmarks.gradient_bounds                 # the table of docs/mixed-precision.md
+    python -m benchmarks.gradient_bounds                 # all of them
     python -m benchmarks.gradient_bounds vit mobilenet_v2
 
 Networks of the tests, at the batch that they are exported with, on four micro-batches of their own random data.

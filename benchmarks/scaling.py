@@ -1,15 +1,11 @@
-"""How far it goes: compiling a graph of 100 billion parameters, measured, and what thousands of ranks exchange in a
-cycle, by a model.
+"""How far it goes: compiling a graph of 100 billion parameters, and what each of many ranks holds of it.
 
 The graph is one of `tests/synthetic.py` whose state lies in sparse files, one for each layer: all of it is
-named, mapped and carried through every pass, none of it takes space. The model of communication is alpha-beta: a
-message of n bytes takes alpha + n / beta seconds.
+named, mapped and carried through every pass, none of it takes space.
 
     python -m benchmarks.scaling              # all of it
     python -m benchmarks.scaling passes       # the graph compiled
     python -m benchmarks.scaling ranks        # what a rank holds and receives, with the optimizer dealt out
-    python -m benchmarks.scaling largest      # the largest graph for a rank's memory
-    python -m benchmarks.scaling model        # milliseconds of an exchange
 """
 
 from __future__ import annotations
@@ -17,10 +13,7 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
-from bisect import bisect_left
 from collections import Counter
-from dataclasses import dataclass
-from math import log2
 from pathlib import Path
 
 from boost_compile.ir.core.data import MappedData, MappedFile
@@ -49,7 +42,7 @@ PIPELINES = (
     ("accumulation, data-parallel", "gradient-accumulation{steps=16},data-parallel"),
     ("all around the optimizer", "gradient-accumulation{steps=16},loss-scale,clip-gradients,data-parallel"),
 )
-RANKS = (8, 64, 512, 4096)
+RANKS = (8, 512)
 ACCUMULATED = "legalize{target=gpu},gradient-accumulation{steps=16},data-parallel"
 """On a target that has ReduceScatter."""
 SHARDED = (
@@ -60,21 +53,7 @@ SHARDED = (
     ("`stage=2`, `auto`", ",shard-optimizer{stage=2,partition=auto}"),
 )
 COPY = "copy"
-RANK_MEMORY = 80e9
 GB = 1e9
-MS = 1e3
-
-
-@dataclass(frozen=True)
-class Link:
-    """``alpha`` seconds to start a message, ``beta`` bytes a second between two ranks."""
-
-    name: str
-    alpha: float
-    beta: float
-
-
-LINKS = (Link("400 Gbit/s, 10 µs", 10e-6, 50e9), Link("25 Gbit/s, 50 µs", 50e-6, 3.1e9))
 
 
 def in_sparse_files(program: Program, folder: Path) -> int:
@@ -198,89 +177,18 @@ def bytes_of_rank_with_most(program: Program, ranks: int) -> Counter[str]:
     return max(held, key=lambda c: c.total())
 
 
-def largest_rows() -> list[list[str]]:
-    """Layers of the same width until a rank is full: (pass, ranks, billions of weights). State, and a gradient for
-    each weight; activations are not counted."""
-    rows = []
-    for label, pass_ in SHARDED:
-        for ranks in (8, 512):
-
-            def fits(layers: int, pass_: str = pass_, ranks: int = ranks) -> bool:
-                source = assign_roles(synthetic.layers(round(layers * synthetic.NODES_A_LAYER), WIDTH))
-                program = bc.compile(source, ACCUMULATED + pass_)
-                return weights_of(program) * 4 + bytes_of_rank_with_most(program, ranks).total() <= RANK_MEMORY
-
-            most = bisect_left(range(1, LAYERS), True, key=lambda n: not fits(n))
-            source = assign_roles(synthetic.layers(round(most * synthetic.NODES_A_LAYER), WIDTH))
-            rows.append([label, str(ranks), f"{weights_of(source) / 1e9:.1f}"])
-            print(rows[-1], file=sys.stderr)
-    return rows
-
-
-def weights_of(program: Program) -> int:
-    return sum(v.type.size for v in program.state.values() if v.role == "weight")
-
-
-def ring(n: float, ranks: int, messages: int, link: Link) -> float:
-    """Seconds of a ring all-reduce of n bytes in so many messages: 2 (p - 1) steps of n / p bytes each."""
-    return 2 * (ranks - 1) * (messages * link.alpha + n / ranks / link.beta)
-
-
-def halving(n: float, ranks: int, messages: int, link: Link) -> float:
-    """Seconds by recursive halving and doubling: 2 log2 p steps, n / 2, n / 4, … bytes and back."""
-    return 2 * log2(ranks) * messages * link.alpha + 2 * n * (1 - 1 / ranks) / link.beta
-
-
-def adasum(n: float, ranks: int, weights: int, link: Link) -> float:
-    """Seconds of AdaSum among as many groups as ranks: halving with three numbers a weight summed at each level (over
-    2, 4, … ranks), then a ring that gathers all parts."""
-    levels = int(log2(ranks))
-    exchange = sum(link.alpha + n / 2 ** (k + 1) / link.beta for k in range(levels))
-    dots = sum(halving(12 * weights, 2 ** (k + 1), 1, link) for k in range(levels))
-    gather = (ranks - 1) * (link.alpha + n / ranks / link.beta)
-    return exchange + dots + gather
-
-
-def simulated_ring(n: float, ranks: int, link: Link) -> float:
-    """A ring all-reduce of one message, step by step: each rank sends one of its p parts to the next when it has
-    received the one before it."""
-    free = [0.0] * ranks
-    for _ in range(2 * (ranks - 1)):
-        arrived = [start + link.alpha + n / ranks / link.beta for start in free]
-        free = [max(free[rank], arrived[rank - 1]) for rank in range(ranks)]
-    return max(free)
-
-
-def communication_rows(n: float, weights: int, messages: int) -> list[list[str]]:
-    rows = []
-    for link in LINKS:
-        for p in RANKS:
-            times = (ring(n, p, messages, link), halving(n, p, messages, link), ring(n, p, weights, link))
-            rows.append([link.name, str(p), *(f"{MS * t:,.0f}" for t in (*times, adasum(n, p, weights, link)))])
-    return rows
-
-
-PARTS = ("passes", "ranks", "largest", "model")
+PARTS = ("passes", "ranks")
 
 
 def run(part: str) -> str:
-    held = ["slots", "sums", "copies", "all state", "gradients", "new weights", "collectives"]
-    algorithms = ["ring, buckets", "halving, buckets", "ring, each tensor alone", "AdaSum"]
     with tempfile.TemporaryDirectory() as scratch:
         if part == "passes":
             head, rows = compile_rows(Path(scratch))
             columns = ["pipeline", "nodes", "seconds", "seconds to write", "MB more", "collectives"]
             peak = f"{head}. Peak memory of the whole process: {peak_resident() / 1e6:.0f} MB."
             return "\n".join([peak, "", *table(columns, rows)])
-        if part == "ranks":
-            return "\n".join(table(["pass", "ranks", *held], sharded_rows(Path(scratch))))
-    if part == "largest":
-        return "\n".join(table(["pass", "ranks", "billions of weights"], largest_rows()))
-    n, weights = 1.4e9, 160  # float32 gradients of 350 million weights in 160 tensors
-    messages = 120  # tensors above 4 MB alone, the others in buckets
-    worst = max(abs(simulated_ring(n, p, k) / ring(n, p, 1, k) - 1) for p in RANKS[:3] for k in LINKS)
-    assert worst < 1e-9, "the formula of the ring and a simulation of it, step by step, differ"
-    return "\n".join(table(["link", "ranks", *algorithms], communication_rows(n, weights, messages)))
+        held = ["slots", "sums", "copies", "all state", "gradients", "new weights", "collectives"]
+        return "\n".join(table(["pass", "ranks", *held], sharded_rows(Path(scratch))))
 
 
 if __name__ == "__main__":

@@ -36,12 +36,12 @@ GROUPS = {
         "tag-gradient-centralization": "[from mindspore.boost](from-mindspore-boost.md#optimizerprocess)",
         "lower-gradient-centralization": "[from mindspore.boost](from-mindspore-boost.md#optimizerprocess)",
         "parameter-groups": "[from mindspore.boost](from-mindspore-boost.md#parameterprocess)",
-        "schedule": "[another schedule, another optimizer](optimizers.md)",
-        "replace-optimizer": "[another schedule, another optimizer](optimizers.md#another-optimizer)",
+        "schedule": "[another learning rate](fine-tuning.md#another-learning-rate)",
+        "replace-optimizer": "[another optimizer](fine-tuning.md#another-optimizer)",
     },
     "Weights": {
-        "weight-average": "[evaluation.md](evaluation.md#averages-of-weights)",
-        "monitor": "[monitoring.md](monitoring.md)",
+        "weight-average": "[fine-tuning.md](fine-tuning.md#averages-of-weights)",
+        "monitor": "[training.md](training.md#which-layer-goes-wrong)",
     },
     "Less work, other networks": {
         "freeze": "[fine-tuning.md](fine-tuning.md)",

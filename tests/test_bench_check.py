@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -130,36 +129,6 @@ def test_rows_that_are_measured_alone_take_the_place_of_theirs() -> None:
     )
 
 
-# -- tables in other pages -------------------------------------------------------------------------------------
-
-
-WRITTEN = """
-import sys
-from pathlib import Path
-from benchmarks import run
-run.PAGE = Path(sys.argv.pop(1))
-run.main()
-"""
-
-
-def test_a_table_of_another_page_is_written_in_its_place(tmp_path: Path) -> None:
-    page = tmp_path / "scaling.md"
-    begin, end = "<!-- python -m benchmarks.run {} -->\n", "\n<!-- end of what it wrote -->\n"
-    behind = f"Between.\n{begin.format('memory.cycles')}\nOld.\n{end}Behind.\n"
-    page.write_text(f"Before.\n{begin.format('scaling.model')}\nOld.\n\n| 1 |\n{end}{behind}")
-    done = python("-c", WRITTEN, str(tmp_path / "benchmarks.md"), "scaling.model")
-    assert (done.returncode, done.stderr) == (0, "scaling.model: wrote its table in scaling.md\n")
-    first, _, written = page.read_text().partition(begin.format("scaling.model"))
-    assert first == "Before.\n"
-    table, _, rest = written.partition(end)
-    where, *lines = table.strip().splitlines()
-    assert re.match(r"\d{4}-\d\d-\d\d\. .*Load average when it began", where)
-    assert lines[1].startswith("| link | ranks | ring, buckets |")
-    assert "| 400 Gbit/s, 10 µs | 8 | 66 | 56 | 71 | 49 |" in lines
-    assert rest == behind
-    assert not (tmp_path / "benchmarks.md").exists()
-
-
 KEPT = """
 import os, sys
 from benchmarks.machine import KEPT, kept
@@ -181,8 +150,9 @@ def test_what_a_cut_off_run_has_measured_is_kept(tmp_path: Path) -> None:
     assert second == [first[0], first[1]]
 
 
-def test_every_table_of_another_page_has_a_benchmark() -> None:
-    names = python("-c", "from benchmarks import run; print(*run.tables())").stdout.split()
+def test_every_section_has_a_benchmark() -> None:
+    names = python("-c", "from benchmarks import run; print(*run.SECTIONS)").stdout.split()
     assert len(names) >= 10
     for name in names:
-        assert (ROOT / "benchmarks" / f"{name.partition('.')[0]}.py").exists(), name
+        module = ROOT / "benchmarks" / name.partition(".")[0]
+        assert module.is_dir() or module.with_suffix(".py").exists(), name

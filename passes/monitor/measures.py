@@ -154,7 +154,7 @@ class _Measuring:
 
     def _square_sum(self, value: Value) -> Value:
         """The sum of squares. On CPU it is the product of a big tensor with itself: the kernel takes a fifth of the
-        time of ReduceSum (docs/monitoring.md)."""
+        time of ReduceSum (docs/training.md)."""
         type_ = tensor_type(value)
         if self.program.target != CPU or type_.dtype is not DType.FLOAT32 or type_.size < BIG:
             return square_sum(self.graph, value, scope=SCOPE)

@@ -1,6 +1,6 @@
 """The memory of a session on CPU: what the process grows by. Estimated from graphs as they run, state and nothing else.
 
-What makes it up, and how each part was found (MindSpore 2.10; ``docs/memory.md`` has the measurements):
+What makes it up, and how each part was found (MindSpore 2.10):
 
 - ``state``: one copy. A Parameter's own buffer is what the kernels write.
 - ``pool``: what the graphs compute. All graphs share one pool, which reserves 1 GB of addresses at a time, of which

@@ -4,7 +4,7 @@ Every kernel is an actor. It is ready once its operands are computed and what it
 ready stand in one queue, and finishing one makes its users ready, in the order in which they use it. So a gradient of a
 weight is computed as soon as the backward part has what it needs, and its update follows at once, where the exporter
 writes all updates at the end. Found in the task list of MindSpore 2.10's memory tracker (``MS_ALLOC_CONF`` with
-``memory_tracker:True``); docs/memory.md compares the memory pool with this order.
+``memory_tracker:True``).
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ DIFFERENT = {
 DIFFERENT["O3"] = DIFFERENT["O2"] | {
     "residual_regularized": "Square: a scale of a BatchNorm, which stays in float32, is not cast for the loss there",
 }
-"""Networks that differ from native mixed precision, with the primitive; docs/mixed-precision.md shows the list."""
+"""Networks that differ from native mixed precision, with the primitive; docs/accuracy.md shows the list."""
 
 
 def native(name: str, level: str, folder: Path) -> Path:

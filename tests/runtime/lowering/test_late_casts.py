@@ -35,7 +35,7 @@ def test_the_same_bits(exported: Callable[[str], Path], monkeypatch: pytest.Monk
 
 
 def test_less_memory(exported: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the estimate; large weights gain (docs/mixed-precision.md has what was measured)."""
+    """By the estimate; large weights gain."""
     program = compiled(exported, "mobilenet_v2")
     late = footprint(program).pool
     early(monkeypatch)
