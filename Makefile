@@ -58,14 +58,14 @@ test-slow: $(STAMP)
 test-devices: $(STAMP)
 	$(BIN)/python -m tests.devices
 
-# On a machine with a card: from single operations to whole trainings, as tables for docs/targets.md.
+# On a machine with a card: from single operations to whole trainings, as tables.
 test-gpu: $(STAMP)
 	$(BIN)/python -m tests.devices.card --device GPU
 
 test-ascend: $(STAMP)
 	$(BIN)/python -m tests.devices.card --device Ascend
 
-# Random networks, optimizers and pipelines against native training, by seed; docs/random-testing.md.
+# Random networks, optimizers and pipelines against native training, by seed; docs/testing.md.
 CASES ?= 500
 FIRST ?= 0
 test-random: $(STAMP)
@@ -75,12 +75,12 @@ test-random: $(STAMP)
 long-run: $(STAMP)
 	$(BIN)/python -m pytest -s -m slow tests/runtime/training/test_long_run.py
 
-# Writers and trainings that are killed at random points, and full disks; docs/training.md says what for.
+# Writers and trainings that are killed at random points, and full disks; docs/testing.md.
 crash: $(STAMP)
 	$(BIN)/python -m tests.crash.run
 
 # Hostile files for every reader, for SECONDS in all: by coverage where there is atheris for this Python, else by plain
-# mutation; docs/hostile-input.md. Fails when it finds something, which is in .cache/fuzz then.
+# mutation; docs/testing.md. Fails when it finds something, which is in .cache/fuzz then.
 SECONDS ?= 600
 fuzz: $(STAMP)
 	$(BIN)/python -m pip install --quiet -e '.[fuzz]' || echo "atheris is not to be had here: plain mutation instead"

@@ -57,7 +57,7 @@ GROUPS = {
         "adasum": "[distributed.md](distributed.md#adasum)",
     },
     "Targets": {
-        "legalize": "[targets.md](targets.md)",
+        "legalize": "[compatibility.md](compatibility.md#targets)",
         "patch-convolution": "[compatibility.md](compatibility.md)",
     },
     "Clean-ups": {

@@ -37,7 +37,6 @@ NOT_RUN = {
 
 ELSEWHERE = {
     "docs/ten-nodes.md": "docs/make_ten_nodes.py runs it: tests/test_api.py",
-    "docs/proof.md": "docs/make_proof.py runs it: tests/tools/test_prove.py",
     "docs/write-a-pass.md": "tests/test_write_a_pass.py runs it",
 }
 
@@ -63,7 +62,7 @@ def prepared(given: Path, page: str, folder: Path) -> None:
     for name, source in GIVEN.get(page, everything).items():
         (shutil.copytree if (given / source).is_dir() else shutil.copy)(given / source, folder / name)
     for item in items(ROOT / page):
-        if item.kind == "toml" and page == "docs/configuration.md":
+        if item.kind == "toml" and page == "docs/commands.md":
             (folder / "mine.toml").write_text(item.text)
 
 

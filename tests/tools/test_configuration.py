@@ -111,7 +111,7 @@ def test_options_of_an_option_need_no_quotes(text: str, here: Path) -> None:
 
 
 def test_the_examples_of_the_guide(here: Path) -> None:
-    guide = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text()
+    guide = (Path(__file__).parents[2] / "docs" / "commands.md").read_text()
     blocks = re.findall(r"```(toml|json)\n(.*?)```", guide, re.DOTALL)
     found = [read_configuration(write(f"example.{language}", text)) for language, text in blocks]
     assert [language for language, _ in blocks] == ["toml", "json"]

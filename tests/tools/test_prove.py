@@ -310,13 +310,6 @@ def test_another_value_at_the_start(here: Path, capsys: Capture) -> None:
     assert "begins with another value" in done.out
 
 
-def test_the_page_shows_what_the_code_does() -> None:
-    """docs/proof.md with its proof, step by step."""
-    made_by = Path(__file__).parents[2] / "docs" / "make_proof.py"
-    done = subprocess.run([sys.executable, str(made_by), "--check"], capture_output=True, text=True, timeout=PATIENCE)
-    assert done.returncode == 0, done.stderr
-
-
 @pytest.mark.parametrize(
     ("program", "rest", "code"),
     [

@@ -4,5 +4,5 @@ MindSpore 2.10 is linked with CUDA 11 and cuDNN 8, and its kernels have machine 
 things bring it to a newer card. Libraries with the old names pass each call on to the new ones (`shims.py`).
 MindSpore's kernels are assembled for the card from the PTX that stands beside the old code (`assemble.py`). And of the
 2.5 GB of MindSpore, that part is carried which a run on a GPU loads (`carry.py`).
-`python -m tests.devices.newer_card FOLDER` makes all of it; docs/newer-cards.md says how.
+`python -m tests.devices.newer_card FOLDER` makes all of it; docs/devices.md says how.
 """
