@@ -197,7 +197,7 @@ def _group_loss_scale(init_loss_scale: Any = None, loss_scale_groups: Any = None
 
 
 def _optimizer_process(opt: Any = None) -> str:
-    return "tag-gradient-centralization,lower-gradient-centralization"
+    return "gradient-centralization"
 
 
 def _parameter_process() -> str:

@@ -33,8 +33,9 @@ GROUPS = {
     },
     "Gradients and rates": {
         "clip-gradients": "[clipping on several ranks](distributed.md#clipping-before-or-after-the-sum)",
-        "tag-gradient-centralization": "[from mindspore.boost](from-mindspore-boost.md#optimizerprocess)",
-        "lower-gradient-centralization": "[from mindspore.boost](from-mindspore-boost.md#optimizerprocess)",
+        "gradient-centralization": "[from mindspore.boost](from-mindspore-boost.md#optimizerprocess)",
+        "tag-gradient-centralization": "",
+        "lower-gradient-centralization": "",
         "parameter-groups": "[from mindspore.boost](from-mindspore-boost.md#parameterprocess)",
         "schedule": "[another learning rate](fine-tuning.md#another-learning-rate)",
         "replace-optimizer": "[another optimizer](fine-tuning.md#another-optimizer)",

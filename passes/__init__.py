@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .framework.registry import REGISTRY, register
     from .freeze import Freeze
     from .gradient_accumulation import GradientAccumulation
+    from .gradient_centralization import GradientCentralization
     from .gradient_freeze import GradientFreeze
     from .group_loss_scale import GroupLossScale
     from .legalize import Legalize
@@ -70,6 +71,7 @@ __all__ = [
     "EffectChainMinimization",
     "Freeze",
     "GradientAccumulation",
+    "GradientCentralization",
     "GradientFreeze",
     "GroupLossScale",
     "InternalError",

@@ -21,7 +21,7 @@ from tests.passes.enhanced_amp import Net
 CONV, DENSE = SimpleNamespace(name="conv1.weight"), SimpleNamespace(name="fc1.weight")
 CALLS: dict[str, tuple[tuple[Any, ...], str]] = {
     "AutoBoost": (("O2", {"boost": {"mode": "auto"}}), "bc.from_boost_config({'boost': {'mode': 'auto'}}, level='O2')"),
-    "OptimizerProcess": ((object(),), "tag-gradient-centralization,lower-gradient-centralization"),
+    "OptimizerProcess": ((object(),), "gradient-centralization"),
     "ParameterProcess": ((), "parameter-groups{split_points=[50,100]}"),
     "BoostTrainOneStepCell": ((None, None, 1024.0), "loss-scale{mode=static,init=1024.0}"),
     "BoostTrainOneStepWithLossScaleCell": ((None, None, object()), "loss-scale{mode=dynamic},overflow-check"),

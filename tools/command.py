@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .help_texts import EXAMPLES, GROUPS
+from .help_texts import AUTHORS, EXAMPLES, GROUPS
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -69,6 +69,17 @@ class Command(click.Command):
         )
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        self._write_groups(ctx, formatter, authors=False)
+
+    def help_for_authors(self) -> str:
+        """The groups of options that serve who writes passes."""
+        with click.Context(self, info_name=self.name, **self.context_settings) as ctx:
+            formatter = ctx.make_formatter()
+            self._write_groups(ctx, formatter, authors=True)
+        return formatter.getvalue().strip("\n")
+
+    def _write_groups(self, ctx: click.Context, formatter: click.HelpFormatter, *, authors: bool) -> None:
+        for_authors = AUTHORS.get(self.name or "", ())
         groups = GROUPS.get(self.name or "", {})
         title_of = {option: title for title, options in groups.items() for option in options.split()}
         rows: dict[str, list[tuple[str, str]]] = {title: [] for title in (*groups, OTHERS)}
@@ -78,7 +89,7 @@ class Command(click.Command):
                 title = next((title_of[name] for name in parameter.opts if name in title_of), OTHERS)
                 rows[title].append(row)
         for title, listed in rows.items():
-            if listed:
+            if listed and (title in for_authors) == authors:
                 with formatter.section(title):
                     formatter.write_dl(listed)
 

@@ -51,41 +51,51 @@ class Job:
 
     input: str | None = argument(required=False)
     output: str | None = place("Where to write [INPUT's name, here]; '-': text to stdout.", "-o", metavar="OUT")
-    optimizer: str | None = option("Differentiate a forward graph for it: 'adam{lr=0.001}'.", metavar="TEXT")
-    loss: str | None = option("With --optimizer: the loss, unless the graph returns it.", metavar="TEXT")
-    head: str | None = option("With --optimizer: the result to train, of a graph with several.", metavar="NAME")
-    train: tuple[str, ...] = option("With --optimizer: train these weights only.", metavar="GLOB")
-    freeze: tuple[str, ...] = option("With --optimizer: do not train these.", metavar="GLOB")
-    training_mode: bool = option("With --optimizer: BatchNorms learn their statistics.")
+    optimizer: str | None = option("Differentiate INPUT for it: 'adam{lr=0.001}'.", metavar="TEXT")
+    loss: str | None = option("The loss, unless the graph returns it.", metavar="TEXT")
+    head: str | None = option("The result to train, of a graph with several.", metavar="NAME")
+    train: tuple[str, ...] = option("Train these weights only.", metavar="GLOB")
+    freeze: tuple[str, ...] = option("Do not train these.", metavar="GLOB")
+    training_mode: bool = option("BatchNorms learn their statistics.")
     passes: str | None = option(
         "Pipeline, such as 'gradient-accumulation{steps=4}'.", "-p", metavar="TEXT", type=Pipeline()
     )
-    level: str | None = option("What this boost_level of MindSpore switches on.", type=click.Choice(["O0", "O1", "O2"]))
-    config: str | None = place("JSON or TOML: a pipeline, or a mindspore.boost configuration.")
+    level: str | None = option(
+        "What this boost_level of MindSpore switches on.", metavar="O0|O1|O2", type=click.Choice(["O0", "O1", "O2"])
+    )
+    config: str | None = place("JSON or TOML: a pipeline, or for mindspore.boost.")
     accumulate: int | None = option("Accumulate gradients over N micro-batches.", metavar="N")
     reduction: str | None = option(
-        "How --accumulate joins gradients [mean].", type=click.Choice(["mean", "sum", "weighted"])
+        "How gradients join [as the loss does].",
+        metavar="mean|sum|weighted",
+        type=click.Choice(["mean", "sum", "weighted"]),
     )
-    weight: str | None = option("Input, output or node that weighs a micro-batch (weighted).", metavar="NAME")
-    split: str | None = option("How --accumulate splits the step [apply].", type=click.Choice(["apply", "fused"]))
-    memory_budget: str | None = option("Accumulate, or recompute, as SIZE of memory (8GB) demands.", metavar="SIZE")
-    batch: int | None = option("With --memory-budget: samples of a step [as in INPUT].", metavar="N")
+    weight: str | None = option("Input, output or node that weighs it.", metavar="NAME")
+    split: str | None = option(
+        "How --accumulate splits the step [apply].", metavar="apply|fused", type=click.Choice(["apply", "fused"])
+    )
+    memory_budget: str | None = option("Accumulate, or recompute, to fit SIZE (8GB).", metavar="SIZE")
+    batch: int | None = option("With --memory-budget: samples of a step.", metavar="N")
     loss_scale: str | None = option("Scale the loss: dynamically, or by the number S.", metavar="dynamic|S")
     check_overflow: bool = option("Skip updates whose gradients are not all finite.")
     clip_norm: float | None = option("Clip gradients to a global norm of X.", metavar="X")
-    centralize: bool = option("Centralize the gradients of dense and convolution weights.")
-    data_parallel: bool = option("Exchange gradients between ranks, for boost-run --ranks.")
-    emit: str | None = option("What to write [by OUT's suffix].", type=click.Choice(["program", "mindir", "text"]))
-    force: bool = option("Replace OUT though it is a file of another kind.")
+    centralize: bool = option("Centralize gradients of dense and conv. weights.")
+    data_parallel: bool = option("Exchange gradients, for boost-run --ranks.")
+    emit: str | None = option(
+        "What to write [by OUT's suffix].", metavar="FORM", type=click.Choice(["program", "mindir", "text"])
+    )
+    force: bool = option("Replace OUT though it is of another kind.")
     dimensions: Mapping[str, int] = cli.dimensions_option()
-    target: str | None = option("Where it will run [as in INPUT].", type=click.Choice(["cpu", "gpu", "ascend"]))
-    allow_no_match: bool = option("A pass that matches nothing is a warning, not an error.")
+    target: str | None = option(
+        "Where it will run [as in INPUT].", metavar="cpu|gpu|ascend", type=click.Choice(["cpu", "gpu", "ascend"])
+    )
+    allow_no_match: bool = option("Only warn of a pass that matches nothing.")
     verify_each: bool | None = option(
         "Verify after every pass, or not at all [after all passes].", "--verify-each/--no-verify-each", default=None
     )
-    prove: bool = option("Prove that the result trains as INPUT, for all data.")
+    prove: bool = option("Prove that it trains as INPUT, for all data.")
     prove_each: bool = option("Prove it after every pass; stop at the first that is not proved.")
-    verify: bool = option("Run the result beside INPUT and check what the passes promise.")
+    verify: bool = option("Run it beside INPUT, and check what passes promise.")
     print_ir_before: tuple[str, ...] = option(
         "Print the program before each pass (PASS alone) to stderr.", metavar="[=PASS]"
     )
@@ -100,6 +110,7 @@ class Job:
     time_passes: bool = option("Print where the time went to stderr.")
     pass_statistics: bool = option("Print each pass's statistics to stderr.")
     opt_bisect_limit: int | None = option("Run the first N passes only.", metavar="N")
+    help_passes_authors: bool = option("Show the options for who writes passes, and exit.")
     list_passes: bool = option("List all passes with their options, and exit.")
     list_losses: bool = option("List what --loss takes, with options, and exit.")
     list_optimizers: bool = option("List what --optimizer takes, with options, and exit.")
@@ -122,10 +133,11 @@ class Job:
 
     def pipeline(self) -> Asked:
         """The passes; reads --config."""
+        from ..passes.framework.manager import in_stages
         from ..passes.framework.pipeline import parse_pipeline
 
         shorthands = [*self._accumulation(), *self._around_the_optimizer()]
-        given = [*parse_pipeline(",".join(shorthands)), *parse_pipeline(self.passes or "")]
+        given = in_stages([*parse_pipeline(",".join(shorthands)), *parse_pipeline(self.passes or "")])
         asked = self.passes is not None or bool(shorthands)
         if self.config is not None or self.level is not None:
             return self._configured(given, asked)
@@ -134,6 +146,7 @@ class Job:
     def _configured(self, given: list[Pass], asked: bool) -> Asked:
         """The passes of --config and --level, less those that the command line gives too, and then those."""
         from ..passes.configuration.configuration import read_configuration
+        from ..passes.framework.manager import in_stages
         from ..passes.framework.pipeline import parse_pipeline, print_pipeline
 
         configuration = read_configuration(self.config, self.level)
@@ -142,7 +155,7 @@ class Job:
         if configuration.target and self.target not in (None, configuration.target):
             notes.append(f"{where}: --target {self.target} replaces target '{configuration.target}'")
         kept = []
-        for p in configuration.passes or ():
+        for p in in_stages(configuration.passes or ()):
             same = [g for g in given if g.name == p.name and not p.may_match_nothing]  # clean-ups may come twice
             if not same:
                 kept.append(p)
@@ -181,7 +194,7 @@ class Job:
         if self.clip_norm is not None:
             asked.append(f"clip-gradients{{by=global-norm,limit={self.clip_norm!r}}}")
         if self.centralize:
-            asked.extend(("tag-gradient-centralization", "lower-gradient-centralization"))
+            asked.append("gradient-centralization")
         if self.data_parallel:
             asked.append("data-parallel")
         return asked
@@ -224,11 +237,11 @@ class Job:
 @click.version_option(package_name="boost-compile")
 def command(**options: Any) -> None:
     """Rewrites the training graph in INPUT: a MindIR file, a program directory (.boost), or text (.ir, .txt, or - for
-    stdin). Without any pass it only cleans up.
-
-    The passes are those of --config or --level, then those of the other options, then --passes. Where a pass comes from
-    both, that of the command line counts."""
+    stdin). Without a pass it only cleans up. Passes: those of --config or --level, then of the other options, then of
+    --passes; the command line's count."""
     job = Job(**options)
+    if job.help_passes_authors:
+        return click.echo(command.help_for_authors())
     for listing in (list_passes, list_losses, list_optimizers):
         if getattr(job, listing.__name__):
             return listing(job.as_json)

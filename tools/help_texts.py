@@ -4,17 +4,14 @@ from __future__ import annotations
 
 GROUPS: dict[str, dict[str, str]] = {
     "boost-compile": {
-        "What to write": "--output --emit --force",
         "Which passes": "--passes --level --config --allow-no-match --target",
         "Bigger batches": "--accumulate --reduction --weight --split --memory-budget --batch",
-        "Safer steps": "--loss-scale --check-overflow --clip-norm --centralize",
-        "Several ranks": "--data-parallel",
+        "Safer steps, several ranks": "--loss-scale --check-overflow --clip-norm --centralize --data-parallel",
         "A forward graph": "--loss --optimizer --train --freeze --training-mode --dim --head",
-        "Checks": "--prove --prove-each --verify --verify-each",
-        "Look inside": "--print-ir-before --print-ir-after --print-ir-diff --annotations --dump-pipeline",
-        "Find out why": "--print-lowered --time-passes --pass-statistics --opt-bisect-limit",
-        "What there is": "--list-passes --list-losses --list-optimizers --help --version",
-        "Report": "--json --quiet",
+        "Result and checks": "--output --emit --force --prove --verify --json --quiet",
+        "What there is": "--list-passes --list-losses --list-optimizers --help --help-passes-authors --version",
+        "Look inside": "--print-ir-before --print-ir-after --print-ir-diff --print-lowered --annotations",
+        "Find out why": "--prove-each --verify-each --opt-bisect-limit --time-passes --pass-statistics --dump-pipeline",
     },
     "boost-inspect": {
         "What to show": "--format --graph --scope --around --radius --annotations",
@@ -36,12 +33,12 @@ GROUPS: dict[str, dict[str, str]] = {
     },
     "boost-verify": {
         "What to run": "--data --seed --cycles --device --quick",
-        "Result": "--bisect --store --json",
+        "Result": "--verbose --bisect --store --json",
         "Help": "--help --version",
     },
     "boost-prove": {
         "What to do": "--check --recheck",
-        "Result": "--store --json",
+        "Result": "--verbose --store --json",
         "Help": "--help --version",
     },
     "boost-reduce": {
@@ -51,6 +48,9 @@ GROUPS: dict[str, dict[str, str]] = {
     },
 }
 """Command -> title -> options, by their long names."""
+
+AUTHORS = {"boost-compile": ("Look inside", "Find out why")}
+"""The groups that serve who writes passes: ``--help-passes-authors`` shows them, ``--help`` does not."""
 
 EXAMPLES: dict[str, tuple[str, ...]] = {
     "boost-compile": (

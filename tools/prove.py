@@ -27,6 +27,7 @@ class Job:
     check: str | None = place("Check this certificate instead of proving anew.", metavar="FILE")
     recheck: bool = option("Let the checker confirm the proof [on].", "--recheck/--no-recheck", default=True)
     store: bool = option("Write proof.json into a program directory [on].", "--store/--no-store", default=True)
+    verbose: bool = option("Show the verdict of each state and result, with its laws.", "-v")
     as_json: bool = option("One JSON document on stdout instead of the report.", "--json")
 
 
@@ -51,21 +52,17 @@ def run(job: Job) -> None:
     if job.store:
         cli.check_storable(job.program, "proof.json", "boost-prove --no-store leaves that out.")
     found = prove(source, compiled, job.original, job.program, store=job.store, recheck=job.recheck)
-    conclude(found, as_json=job.as_json)
-    return None
+    if job.as_json:
+        from .proof.run import to_json
 
-
-def conclude(found: Proved, *, as_json: bool, stderr: bool = False) -> None:
-    """Prints a proof; exit status :data:`UNPROVED` where something is not proved."""
-    from .proof.run import to_json
-    from .proof.table import print_proof
-
-    if as_json:
         cli.print_json(to_json(found))
     else:
-        print_proof(found, cli.console(stderr=stderr))
+        from .proof.table import print_proof
+
+        print_proof(found, cli.console(), verbose=job.verbose)
     if not found.proved:
         raise click.exceptions.Exit(UNPROVED)
+    return None
 
 
 def prove(

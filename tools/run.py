@@ -70,7 +70,7 @@ def command(arguments: list[str], /, **options: Any) -> None:
         return
     if job.as_json:
         cli.print_json(document)
-    else:
+    elif not job.quiet:
         print_report(document)
 
 

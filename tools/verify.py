@@ -29,6 +29,7 @@ class Job:
     bisect: bool = option("Find the guilty pass on failure [on].", "--bisect/--no-bisect", default=True)
     quick: bool = option("Leave out what takes long; the report says what.")
     store: bool = option("Write verification.json into a program directory [on].", "--store/--no-store", default=True)
+    verbose: bool = option("Show each check, and why others do not apply.", "-v")
     as_json: bool = option("One JSON document on stdout instead of the report.", "--json")
 
 
@@ -63,7 +64,7 @@ def verify(job: Job) -> None:
     if job.as_json:
         cli.print_json(found.to_json())
     else:
-        print_verification(found, cli.console())
+        print_verification(found, cli.console(), verbose=job.verbose)
     if not found.verified:
         raise click.exceptions.Exit(found.exit_status)
 

@@ -49,7 +49,7 @@ def _prove(original: Program, program: Program, terms: Terms, cycles: str) -> tu
         sides = Sides(original, program, terms, cycles)
         proof.alike = sides.alike
         if sides.averaged:
-            proof.claim += of_the_last(sides.graph)
+            proof.besides = of_the_last(sides.graph)
         expected = expect(sides, proof)
         frozen = expected.frozen
         if sides.averaged or expected.changed.statement is not None:

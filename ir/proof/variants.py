@@ -99,6 +99,7 @@ def prove_variants(
         for v in proof.verdicts:
             whole.verdicts.append(replace(v, detail=f"{v.detail} in cycles of variant {k}".strip()))
     first = whole.variants[0]
+    whole.besides = first.besides
     whole.claim, whole.trusted = f"{first.claim}, but for weights that the variant of a cycle freezes", first.trusted
     names = [f.names for f in found]
     asked = [r.options for r in program.reports if r.name == freeze.PASS]

@@ -42,6 +42,8 @@ class Proof:
     claim: str
     verdicts: list[Verdict] = field(default_factory=list)
     trusted: list[str] = field(default_factory=list)
+    besides: str = ""
+    """What updates take of the last micro-batch besides gradients, in words."""
     accumulating: str = ""
     """The graph that takes a micro-batch and updates nothing."""
     updating: list[str] = field(default_factory=list)

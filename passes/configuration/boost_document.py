@@ -165,8 +165,7 @@ def _passes(switch: str, document: Mapping[str, Any], where: str) -> Iterable[st
         if values["fn_flag"]:
             yield _text("normalised-head", layers="every-cell", bias="drop")
         if values["gc_flag"]:
-            yield _text("tag-gradient-centralization")
-            yield _text("lower-gradient-centralization")
+            yield _text("gradient-centralization")
         # Split points fuse the communication between ranks. Unasked, upstream splits in the middle; we leave it be.
         points = common["gradient_split_groups"]
         if isinstance(points, int):

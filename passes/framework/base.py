@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...ir.core.errors import OptionError
@@ -95,6 +95,10 @@ class Pass:
     def result(self) -> PassResult:
         """An empty result for this pass, to be filled in by :meth:`run`."""
         return PassResult(self.name, self.options(), preserves=self.preserves)
+
+    def stages(self) -> Mapping[str, Mapping[str, Any]]:
+        """Passes by name, with their options, that run instead of this one, which is their common name."""
+        return {}
 
     def needs(self, program: Program) -> Sequence[str]:
         """Names of passes without which this one does not work on ``program``: run too unless they are asked for."""

@@ -77,6 +77,7 @@ def compile_program(
     passes = parse_pipeline(passes) if isinstance(passes, str) else passes
     if not isinstance(passes, (list, tuple)) or not all(isinstance(p, Pass) for p in passes):
         raise OptionError(f"no list of passes: {passes!r} (give pipeline text, or a list of Pass objects)")
+    passes = in_stages(passes)
     _refuse_twice(passes)
     if verify_each is not False:
         from ...ir.verify.verifier import verify
@@ -110,6 +111,16 @@ def compile_program(
                 raise PassError(torn_apart(node, state, name))
     current.pipeline = _joined(current.pipeline, done)
     return current
+
+
+def in_stages(passes: Sequence[Pass]) -> list[Pass]:
+    """The passes, with the stages of one that has stages in its place."""
+    found: list[Pass] = []
+    for p in passes:
+        stages = [find(name)(**options) for name, options in p.stages().items()]
+        found += [stage.as_optional() for stage in stages] if p.optional else stages
+        found += [] if stages else [p]
+    return found
 
 
 def _run_all(

@@ -21,6 +21,7 @@ CLASSES = {
     "effect-chain-minimization": "EffectChainMinimization",
     "freeze": "Freeze",
     "gradient-accumulation": "GradientAccumulation",
+    "gradient-centralization": "GradientCentralization",
     "gradient-freeze": "GradientFreeze",
     "group-loss-scale": "GroupLossScale",
     "legalize": "Legalize",

@@ -16,7 +16,7 @@ from tests.reference import Clip, LossScale
 
 Exported = Callable[[str], Path]
 
-CENTRALIZE = "tag-gradient-centralization,lower-gradient-centralization"
+CENTRALIZE = "gradient-centralization"
 
 MLP = {"hidden.weight", "output.weight"}
 LENET = {"conv1.weight", "conv2.weight", "fc1.weight", "fc2.weight"}

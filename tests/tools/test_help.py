@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 import pytest
 from boost_compile.tools import compile as compile_command
-from boost_compile.tools.help_texts import EXAMPLES, GROUPS
+from boost_compile.tools.help_texts import AUTHORS, EXAMPLES, GROUPS
 
 from tests.advice import COMMANDS
 
@@ -37,10 +37,19 @@ def test_help_is_as_wide_as_the_terminal(
     monkeypatch.setenv("COLUMNS", str(columns))
     said = shell(capsys, COMMANDS[name], "--help").out
     for title in GROUPS[name]:
-        assert f"\n{title}:\n" in said
+        assert (f"\n{title}:\n" in said) == (title not in AUTHORS.get(name, ()))
+    assert len(said.splitlines()) <= 60 or name != "boost-compile"
     assert columns - 25 < max(map(len, said.splitlines())) <= columns
     assert len(EXAMPLES[name]) == 3
     assert all(f"\n  {line}\n" in said for line in EXAMPLES[name])
+
+
+def test_who_writes_passes_has_a_help_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    said = shell(capsys, compile_command.command, "--help-passes-authors").out
+    for title in AUTHORS["boost-compile"]:
+        assert f"{title}:\n" in said
+        assert all(option in said for option in GROUPS["boost-compile"][title].split())
+    assert "--accumulate" not in said
 
 
 @pytest.mark.parametrize("line", [line for lines in EXAMPLES.values() for line in lines])

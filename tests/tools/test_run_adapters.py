@@ -35,7 +35,7 @@ def test_adapters_are_saved_alone_loaded_and_merged(
     adapters.parent.mkdir()
     assert shell(capsys, compile_command, exported("mlp_adam"), "--passes", PASSES, "-o", program).code == 0
     line = (program, "--data", data, "--epochs", 2, "--save", state, "--save-adapter", adapters)
-    done = shell(capsys, command, *line, "--weights", "merged", "--save-weights", weights, "-q")
+    done = shell(capsys, command, *line, "--weights", "merged", "--save-weights", weights)
     assert done.code == 0, done.err
     assert f"Saved the merged weights to {weights}." in done.out.replace("\n", "")
     assert f"Saved the adapters to {adapters}." in done.out.replace("\n", "")

@@ -159,7 +159,7 @@ def test_what_the_monitors_find_is_said_and_reported(
     batches[1] = (np.full_like(batches[1][0], np.inf), *batches[1][1:])
     write_data(path, batches)
     line = (program, "--data", path, "--no-shuffle", "--log", f"jsonl:{log}")
-    done = shell(capsys, command, *line, "-q")
+    done = shell(capsys, command, *line)
     assert done.code == 0, done.err
     assert "Monitors: not finite in 1 step, first in step 2: hidden.weight." in done.out
     assert "cycle 2, hidden.weight: 128 elements of its gradient are infinite or NaN" in caplog.messages

@@ -59,7 +59,7 @@ def test_averages_are_evaluated_saved_and_exported(
     averaged = session.state(["average.fc2.bias"])["average.fc2.bias"]
     np.testing.assert_array_equal(to_array(held["fc2.bias"]), averaged)
 
-    shown = shell(capsys, command, *line, "--weights", "average", "--save-weights", weights, "-q")
+    shown = shell(capsys, command, *line, "--weights", "average", "--save-weights", weights)
     assert f"Saved the averaged weights to {weights}." in shown.out.replace("\n", "")
 
 

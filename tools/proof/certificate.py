@@ -14,10 +14,11 @@ from ...ir.files.json_text import json_text
 from ...ir.proof.laws import LAWS
 from ...ir.proof.verdict import KINDS
 from ...ir.symbolic.terms import Terms
+from ..judged import with_reports
 from ..recheck.checker import check as recheck
 from ..verification import table
 from ..verification.hashes import hashes
-from .run import SEED, Proved, base_of, to_json, with_reports
+from .run import SEED, Proved, base_of, to_json
 
 FILE = "proof.json"
 FORMAT = 5

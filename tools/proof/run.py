@@ -15,7 +15,7 @@ from ...ir.core.naming import printable
 from ...ir.core.predicates import written_operands
 from ...ir.core.program import Program
 from ...ir.core.types import is_monad
-from ...ir.core.wording import agreed, counted
+from ...ir.core.wording import counted
 from ...ir.proof.formulas import replaced, restated, rounding
 from ...ir.proof.formulas.rules import Rule
 from ...ir.proof.promises import promises_of
@@ -26,14 +26,15 @@ from ...ir.symbolic.execution import Unproved
 from ...ir.symbolic.terms import Terms
 from ...ir.text import print_graph
 from ...passes.framework.manager import compile_program
-from ...passes.framework.pipeline import parse_pipeline
 from ...passes.legalize import Legalize
+from ..judged import changed_by, trained_as, with_reports
 from ..original import check_original
 from ..recheck.checker import check
 
 SEED = 0x5EED
 LEGALIZE = "legalize"
-LEGALIZED = "what pass legalize made of the original computes the same, since the original is taken as that"
+JOINED = "how the loss joins samples: as gradient-accumulation found it"
+LEGALIZED = "what pass legalize made of the original: it is taken to compute the same"
 
 
 MOST = 8
@@ -69,22 +70,15 @@ class Proved(Displayed):
             lines.append(f"The checker does not agree: {self.objection}")
         return "\n  ".join(map(printable, lines))
 
-    @property
-    def joins(self) -> list[str]:
-        """Of a program that accumulates: whether a cycle is one step on the joined batch, as the pass found."""
-        reports = [r for r in self.program.reports if "joins" in r.statistics]
-        joined = (r.statistics["joins"] if r.statistics["big batch"] == NEVER else None for r in reports)
-        sizes = (r.statistics["big batch"] for r in reports)
-        return [said or f"one step on the joined batch, {size}" for said, size in zip(joined, sizes, strict=True)]
-
     def verdict(self) -> str:
-        """The result in a sentence."""
+        """The result in a sentence: what is proved, as what passes change it on purpose, and what that rests on."""
         if self.proved:
-            by = list(dict.fromkeys(s.by for s in self.proof.stated))
-            changed = f", as {', '.join(by)} {agreed(len(by), 'changes', 'change')} it on purpose" if by else ""
-            assumed = "".join(f"; assumed: {what}" for what in self.proof.trusted if what == LEGALIZED)
-            joins = "".join(f" That is {said}." for said in self.joins)
-            return f"Proved, for all inputs: {self.proof.claim}{changed}{assumed}.{joins}"
+            changed = changed_by([s.by for s in self.proof.stated])
+            rests = ", ".join(what.partition(":")[0] for what in self.proof.trusted)
+            trusting = f" Trusted: {rests}." if rests else ""
+            return (
+                f"Proved, for all inputs: it trains {trained_as(self.program)}{changed}{self.proof.besides}.{trusting}"
+            )
         n = len({(v.what, v.name) for v in self.proof.failures})
         what = f"{counted(n, 'state or result', 'states or results')}" if n else "the certificate"
         return f"NOT proved: {what}. This does not say that the program is wrong: boost-verify runs it."
@@ -147,6 +141,8 @@ def prove(original: Program, program: Program, *, recheck: bool = True) -> Prove
     proof, terms = run_prover(base, program)
     if legalized(original, program):
         proof.trusted.append(LEGALIZED)
+    if program.micro_batches() > 1 and any(r.statistics.get("big batch", NEVER) != NEVER for r in program.reports):
+        proof.trusted.append(JOINED)
     found = Proved(proof, terms, document(base, program, proof), program)
     if recheck and proof.proved:
         try:
@@ -154,14 +150,6 @@ def prove(original: Program, program: Program, *, recheck: bool = True) -> Prove
         except Error as error:
             found.objection = str(error)
     return found
-
-
-def with_reports(program: Program) -> Program:
-    """A program whose file says which passes made it and no more, with what they were asked for. Each is taken to have
-    changed it."""
-    if program.reports or not program.pipeline:
-        return program
-    return replace(program, reports=[replace(p.result(), changed=1) for p in parse_pipeline(program.pipeline)])
 
 
 def base_of(original: Program, program: Program) -> Program:
@@ -241,7 +229,7 @@ def to_json(found: Proved) -> Mapping[str, Any]:
     return {
         "proved": found.proved,
         "claim": found.proof.claim,
-        "joined batch": found.joins,
+        "trains": trained_as(found.program),
         "verdicts": [
             {
                 "what": v.what, "name": v.name, "verdict": v.kind, "laws": list(v.laws), "detail": v.detail,

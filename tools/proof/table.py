@@ -1,4 +1,4 @@
-"""A proof as people read it: verdicts by kind, then what is not proved, with the first terms that differ."""
+"""A proof as people read it: the verdict, what is not proved, with the first terms that differ, and the laws."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...ir.core.program import Program
 from ...ir.proof.formulas.statement import Stated
+from ...ir.proof.laws import LAWS
 from ...ir.proof.verdict import KINDS, OWN, PURPOSE, REALS, SAME, UNPROVED, Verdict
 from ...ir.symbolic.terms import Terms
 from .. import cli
@@ -20,7 +21,21 @@ _DEEP = 3
 """Levels of a term that are shown."""
 
 
-def print_proof(found: Proved, out: Console) -> None:
+def print_proof(found: Proved, out: Console, *, verbose: bool = False) -> None:
+    """The verdict, then what is not proved; ``verbose``: of each state and result too, and what that rests on."""
+    say(out, cli.escape(found.verdict()))
+    failures = alike(found.proof.failures)
+    for v, names in failures[:MOST]:
+        say(out, cli.escape(failure(v, names, found.terms, found.program)), "red")
+    if more := unnamed(failures):
+        say(out, f"and {more} more that are not proved (--json lists all)", "red")
+    if found.objection:
+        say(out, cli.escape(f"The checker does not agree: {found.objection}"), "bold red")
+    if verbose:
+        _print_verdicts(found, out)
+
+
+def _print_verdicts(found: Proved, out: Console) -> None:
     rows: dict[tuple[str, str, tuple[str, ...], str], list[str]] = {}
     for v in found.proof.verdicts:
         if v.kind != UNPROVED:
@@ -32,22 +47,15 @@ def print_proof(found: Proved, out: Console) -> None:
                 style = _STYLES[kind]
                 shown.add_row(
                     f"[{style}]{kind}[/{style}]", cli.escape(named(what, list(dict.fromkeys(names)))),
-                    ", ".join(laws), cli.escape(detail),
+                    "; ".join(LAWS[law].algebra for law in laws), cli.escape(detail),
                 )  # fmt: skip
     if rows:
         out.print(shown)
-    failures = alike(found.proof.failures)
-    for v, names in failures[:MOST]:
-        say(out, cli.escape(failure(v, names, found.terms, found.program)), "red")
-    if more := unnamed(failures):
-        say(out, f"and {more} more that are not proved (--json lists all)", "red")
-    if found.objection:
-        say(out, cli.escape(f"The checker does not agree: {found.objection}"), "bold red")
+    say(out, cli.escape(f"Claim: {found.proof.claim}"))
     for stated in found.proof.stated:
         say(out, cli.escape(f"Changed on purpose by {stated.by}: {stated.says}{_of(stated)}"), "cyan")
     for trusted in found.proof.trusted:
         say(out, cli.escape(f"Trusted: {trusted}"), "dim")
-    say(out, cli.escape(found.verdict()))
 
 
 def _of(stated: Stated) -> str:

@@ -121,7 +121,7 @@ class Job:
         type=click.Choice(["CPU", "GPU", "Ascend"], case_sensitive=False),
     )
     print_lowered: bool = option("Print what MindSpore will run to stderr; without data only that.")
-    quiet: bool = option("Show nothing of the training on stderr.", "-q")
+    quiet: bool = option("Show nothing of the training: files and errors say all.", "-q")
     as_json: bool = option("One JSON document on stdout instead of the report.", "--json")
 
     @property

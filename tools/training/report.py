@@ -1,4 +1,4 @@
-"""The report of boost-run at its end: one document, as JSON or as a table."""
+"""The report of boost-run at its end: one document, as JSON or in words."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from ...ir.core.wording import counted
-from ...runtime.training.bar import shown as shown_value
 from .. import cli
 from ..jobs.display import joined
 from ..tables import say
@@ -68,21 +67,10 @@ def merged(documents: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def print_report(document: dict[str, Any]) -> None:
-    """The table of epochs on stdout, and what is to be noted about them."""
+    """What is to be noted of the training, on stdout; its epochs were shown as they ended."""
     out = cli.console()
     if not document["epochs"]:
         say(out, "Nothing was left to train: --epochs says up to which epoch.")
-    else:
-        numbers = ("epoch", "loss", "samples", "samples/s")
-        judged = _judgements([e["evaluation"] for e in document["epochs"]])
-        shown = cli.table("", *numbers, *judged, numbers=(*numbers, *(n for n in judged if n != "evaluation")))
-        for i, e in enumerate(document["epochs"]):
-            speed = f"{e['samples'] / e['seconds']:,.0f}" if e["seconds"] > 0 else ""
-            loss = "–" if e["loss"] is None else f"{e['loss']:.6g}"
-            row = [str(e["number"]), loss, str(e["samples"]), speed]
-            row += [cli.escape(column[i]) for column in judged.values()]
-            shown.add_row(*row)
-        out.print(shown)
     say(out, "; ".join(_notes(document)) + ".")
     if not all(math.isfinite(loss) for loss in document["losses"]):
         say(out, "The loss was not finite in places.", "yellow")
@@ -108,16 +96,6 @@ def _findings(findings: list[dict[str, Any]]) -> list[str]:
         cycles = counted(len({f["cycle"] for f in found}), "step")
         lines.append(f"Monitors: {what} in {cycles}, first in step {found[0]['cycle']}: {', '.join(weights)}.")
     return lines
-
-
-def _judgements(evaluations: list[Any]) -> dict[str, list[str]]:
-    """The columns of what was evaluated: one for each name where there are names; none where nothing was."""
-    if all(e is None for e in evaluations):
-        return {}
-    names = list(evaluations[0]) if isinstance(evaluations[0], dict) else []
-    if names and all(isinstance(e, dict) and list(e) == names for e in evaluations):
-        return {str(name): [shown_value(e[name]) for e in evaluations] for name in names}
-    return {"evaluation": ["" if e is None else str(e) for e in evaluations]}
 
 
 def _notes(document: dict[str, Any]) -> list[str]:

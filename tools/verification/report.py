@@ -96,6 +96,9 @@ class Verification(Displayed):
     reference: str = ""
     """What the program was compared with, where that is not the file as MindSpore runs it, and why."""
 
+    trains: str = ""
+    """As what the program trains: as one batch of all its micro-batches, as the loop over them, or as the original."""
+
     def __repr__(self) -> str:
         wrong = [r for r in self.results if r.status in (FAILED, VACUOUS)]
         lines = [self.verdict(), *(f"{r.status}: {r.name}: {r.detail}" for r in wrong[:_SHOWN])]
@@ -116,9 +119,12 @@ class Verification(Displayed):
         circumstances = f"{counts} ({self.data} data, seed {self.seed}, {self.seconds:.1f} s)"
         if self.exit_status == NOTHING:
             return f"Nothing was verified: no update was compared, because {self.unmatched}; {circumstances}."
-        verified = ("Verified but for what was left out" if left else "Verified") if self.verified else "NOT verified"
         against = f" ({self.reference})" if self.reference else ""
-        return f"{verified}{against}: {circumstances}."
+        if not self.verified:
+            return f"NOT verified{against}: {circumstances}."
+        but = f" but for what was left out ({', '.join(left)})" if left else ""
+        trains = f": it trains {self.trains}" if self.trains else ""
+        return f"Verified{but}{against}{trains}: {circumstances}."
 
     @property
     def verified(self) -> bool:

@@ -56,6 +56,7 @@ def _verification(d: Document) -> Verification:
         seconds=d["seconds"].number(),
         unmatched=d["unmatched"].text(),
         reference=d["reference"].text(),
+        trains=d["trains"].text(),
     )
 
 

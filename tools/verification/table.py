@@ -37,8 +37,20 @@ def store(found: Verification, program: Path) -> None:
         file.write(json_text(found.to_json()).encode())
 
 
-def print_verification(found: Verification, out: Console) -> None:
-    """The properties that apply as a table, then what failed, what does not apply, and the verdict."""
+def print_verification(found: Verification, out: Console, *, verbose: bool = False) -> None:
+    """The verdict, then what is wrong; ``verbose``: each property too, or why it does not apply."""
+    say(out, cli.escape(found.verdict()))
+    for r in found.results:
+        if r.status in (FAILED, VACUOUS):
+            what = f"{sentence(r.promise)} Measured: {sentence(_sentence(r))}"
+            say(out, f"{r.status}: {r.name}: {cli.escape(what)}")
+    if found.guilty is not None:
+        say(out, cli.escape(_blame(found)), "bold red")
+    if verbose:
+        _print_properties(found, out)
+
+
+def _print_properties(found: Verification, out: Console) -> None:
     numbers = ("error", "tolerance", "ulp", "ulp tolerance")
     shown = cli.table("", "property", "result", *numbers, "worst state", "measured", numbers=numbers)
     for r in found.results:
@@ -57,24 +69,14 @@ def print_verification(found: Verification, out: Console) -> None:
         "Errors and tolerances are relative to how far training moves the state; ulp are units in its last place.",
         "dim",
     )
-    for r in found.results:
-        if r.status in (FAILED, VACUOUS):
-            what = f"{sentence(r.promise)} Measured: {sentence(_sentence(r))}"
-            say(out, f"{r.status}: {r.name}: {cli.escape(what)}")
     reasons: dict[str, list[str]] = {}
     for r in found.results:
         if r.status == NOT_APPLICABLE:
             reasons.setdefault(r.detail, []).append(r.name)
     for reason, names in reasons.items():
         say(out, f"not applicable: {', '.join(names)} ({cli.escape(reason)})", "dim")
-    left = [r.name for r in found.results if r.status == LEFT_OUT]
-    if left:
-        say(out, f"left out by --quick: {', '.join(left)}", "yellow")
     for note in found.notes:
         say(out, f"Note: {cli.escape(note)}")
-    if found.guilty is not None:
-        say(out, cli.escape(_blame(found)), "bold red")
-    say(out, found.verdict())
 
 
 def _where(d: Deviation | None) -> str:

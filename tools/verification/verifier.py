@@ -17,6 +17,7 @@ from ...ir.core.program import Program
 from ...ir.core.wording import agreed, counted, sentence
 from ...passes.framework.base import Pass
 from ...passes.framework.manager import InternalError, compile_program
+from ..judged import changed_by, trained_as, with_reports
 from ..original import check_original
 from .adapters import Adapters
 from .base import base_of, without
@@ -118,6 +119,7 @@ def verify(
         perf_counter() - start,
         unmatched,
         "; ".join(told),
+        trained_as(with_reports(program)) + changed_by([p.name for p in promises.passes if not p.preserves]),
     )
 
 

@@ -7,9 +7,11 @@ from typing import Any
 
 from boost_compile.passes import parse_pipeline
 from boost_compile.passes.configuration.boost_document import BoostNote, from_boost_config
+from boost_compile.passes.framework.manager import in_stages
+from boost_compile.passes.framework.registry import find
 
 Document = dict[str, Any]
-GC = {"tag-gradient-centralization", "lower-gradient-centralization"}
+GC = {"gradient-centralization"}
 EXAMPLE: Document = {
     "boost": {
         "mode": "auto",
@@ -55,3 +57,8 @@ def notes(document: Document, level: str = "O0") -> list[str]:
         from_boost_config(document, level)
     assert all((w.category, w.filename) == (BoostNote, __file__) for w in caught)
     return [str(w.message) for w in caught]
+
+
+def ran(names: set[str]) -> set[str]:
+    """The passes that run for those of these names."""
+    return {p.name for p in in_stages([find(name)() for name in names & GC])} | names - GC

@@ -22,10 +22,7 @@ from tests.passes.configuration.documents import BASIS, EXAMPLE, Document, manua
 # -- switches --------------------------------------------------------------------------------------------------
 
 
-LESS_BN = (
-    "less-bn?{select=pattern-or-inner},normalised-head?{layers=every-cell,bias=drop},"
-    "tag-gradient-centralization?,lower-gradient-centralization?"
-)
+LESS_BN = "less-bn?{select=pattern-or-inner},normalised-head?{layers=every-cell,bias=drop},gradient-centralization?"
 FREEZE = "gradient-freeze?{groups=10,type=interval,probability=0.7,total_steps=65536,after=repeat}"
 GROUPS = "group-loss-scale?{groups=4,init=[4096.0]}"
 SEARCH = "dim-reduce?{basis=basis.npy,rho=0.55,gamma=0.9,alpha=0.001,sigma=0.4,n_components=32}"

@@ -37,7 +37,8 @@ ORDER = [
     *("freeze", "batch-size", "schedule", "mixed-precision"),
     # Around the optimizer; clean-ups keep their places between.
     *("gradient-accumulation", "loss-scale", "group-loss-scale", "overflow-check", "clip-gradients"),
-    *("parameter-groups", "effect-chain-minimization", "dead-code-elimination", "lower-gradient-centralization"),
+    *("parameter-groups", "lower-gradient-centralization", "effect-chain-minimization"),
+    *("dead-code-elimination", "gradient-centralization"),
     # What works on all of that, and last what each compilation does anew.
     *("weight-average", "recompute", "patch-convolution", "gradient-freeze", "dim-reduce", "monitor"),
     *("data-parallel", "shard-optimizer", "adasum", "common-subexpression-elimination"),
