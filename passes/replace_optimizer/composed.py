@@ -24,10 +24,19 @@ ONE = BytesData(memoryview(b"\x00\x00\x80\x3f"))
 class Composed:
     """An optimizer of portable primitives, while it is made. All arithmetic is float32: gradients and weights in half
     precision are widened, and the new weight is rounded. Its step count and its learning rate are states called as
-    MindSpore's, ``global_step`` and ``learning_rate``; where names are ``taken``, all get a number in front."""
+    MindSpore's, ``global_step`` and ``learning_rate``; where names are ``taken``, all get a number in front.
+    ``decaying``: the weights that its decay is for."""
 
-    def __init__(self, spec: Spec, weights: Sequence[StateVariable], names: Sequence[str], taken: Collection[str]):
+    def __init__(
+        self,
+        spec: Spec,
+        weights: Sequence[StateVariable],
+        names: Sequence[str],
+        taken: Collection[str],
+        decaying: Collection[str],
+    ):
         self.options = spec.options
+        self.decaying = decaying
         self.graph = Graph("update")
         self.graph.result = self.graph.constant(scalar_tensor("float32", 0.0))
         self.fx = Effects(self.graph)
@@ -102,9 +111,8 @@ class Composed:
         return self.n.op("Sqrt", scalar_sum(self.graph, self.n.op("Square", value), scope=self.n.scope))
 
     def decayed(self, weight: StateVariable, value: Value, step: Value, decay: float) -> Value:
-        """``step`` and what the weight loses by its decay. As in MindSpore, weights that are called beta or gamma
-        (those of norms) do not decay."""
-        if not decay or "beta" in weight.name or "gamma" in weight.name:
+        """``step`` and what the weight loses by its decay."""
+        if not decay or weight.name not in self.decaying:
             return step
         return self.n.op("Add", step, self.n.scaled(value, decay))
 

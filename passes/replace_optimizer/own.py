@@ -13,18 +13,25 @@ from .composed import Composed, options_of
 OWN: dict[str, ModuleType] = {"lion": lion, "muon": muon, "schedule-free-adamw": schedule_free, "lamb": lamb}
 BESIDES = tuple(name for name in OWN if name != "lamb")
 """Those that MindSpore does not have; its Lamb lacks a kernel for a CPU."""
-Make = Callable[[Spec, Sequence[StateVariable], Collection[str], float | None], Program]
+Make = Callable[[Spec, Sequence[StateVariable], Collection[str], float | None, Collection[str]], Program]
 
 
 def find_own(name: str, target: str) -> Make | None:
-    """What makes the optimizer of that name, as :data:`ir.core.updating.Export` does; None for one that is MindSpore's.
-    Names are compared without case and hyphens."""
+    """What makes the optimizer of that name, as :data:`ir.core.updating.Export` does, told besides which weights decay;
+    None for one that is MindSpore's. Names are compared without case and hyphens."""
     module = OWN.get(_own_name(name, target))
     if module is None:
         return None
 
-    def make(spec: Spec, weights: Sequence[StateVariable], taken: Collection[str], rate: float | None) -> Program:
-        made: Program = module.make(Composed(options_of(spec, module.DEFAULTS, rate), weights, module.SLOTS, taken))
+    def make(
+        spec: Spec,
+        weights: Sequence[StateVariable],
+        taken: Collection[str],
+        rate: float | None,
+        decaying: Collection[str],
+    ) -> Program:
+        settled = options_of(spec, module.DEFAULTS, rate)
+        made: Program = module.make(Composed(settled, weights, module.SLOTS, taken, decaying))
         return made
 
     return make

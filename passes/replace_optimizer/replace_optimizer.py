@@ -12,6 +12,7 @@ from ...ir.analysis.training.cells import cell_of, within
 from ...ir.analysis.training.gradient_path import gradient_paths, is_fed, updating_graphs
 from ...ir.analysis.training.network import passed_on
 from ...ir.analysis.training.optimizers import Handed, Optimizers, reached
+from ...ir.analysis.training.rates import Updates
 from ...ir.analysis.training.results import skips_writes
 from ...ir.analysis.training.stages import GradientPath, Point
 from ...ir.builders.nodes import Nodes
@@ -51,6 +52,8 @@ class ReplaceOptimizer(Pass):
     handed what the file's own was: what stands outside of the optimizer's cell (unscaling, clipping, masks, noise, a
     decay) stays as it is, with the state that it keeps. What stands inside goes. Where the cell skips an update that
     overflows, it skips that of the new optimizer. Weights that the training cell updates by itself are left alone.
+    A ``weight_decay`` of the optimizers that are made here is for the weights that the file decays, or for all where it
+    decays none. Those of ``mindspore.nn`` choose by themselves.
 
     ``match`` are globs over the names of weights. Each use of the pass makes one group, and weights that no use names
     keep the file's optimizer. A group whose optimizer has states that are called as others' (``global_step``) gets
@@ -90,8 +93,9 @@ class ReplaceOptimizer(Pass):
         spec = parse_spec(self.to, "optimizer")
         rate, kept = self._rate(program, graph, weights, spec)
         before = set(program.state)
+        decaying = _decaying(program, graph, weights, spec, result)
         for group in _groups(graph, weights):
-            _exchange(program, graph, group, spec, rate)
+            _exchange(program, graph, group, spec, rate, decaying)
         gone = sorted(before - set(program.state))
         if kept is not None:
             rates = [r for r in find_rates(program, [graph]) if set(r.weights) & set(weights)]
@@ -186,12 +190,35 @@ def _graph(program: Program) -> Graph:
     return graph
 
 
+def _decaying(
+    program: Program, graph: Graph, weights: Sequence[str], spec: Spec, result: PassResult
+) -> Collection[str]:
+    """The weights that an optimizer that stands here decays: those that the file decays, or all where it decays
+    none."""
+    if find_own(spec.name, program.target) is None or not spec.options.get("weight_decay"):
+        return weights
+    updates = {info.name: info.updates for info in anatomy(graph).weights}
+    asked = Updates(program, graph)
+    decaying = [name for name in weights if asked.decays(name, updates[name])]
+    if not decaying:
+        result.miss("weight_decay", "the file decays none of these weights, so all decay: match says which should")
+    for name in weights if decaying else ():
+        if name not in decaying:
+            result.miss(name, "the file does not decay it, so it does not decay: match it alone if it should")
+    return decaying or weights
+
+
 def _update(
-    program: Program, spec: Spec, weights: Sequence[StateVariable], taken: Collection[str], rate: float | None
+    program: Program,
+    spec: Spec,
+    weights: Sequence[StateVariable],
+    taken: Collection[str],
+    rate: float | None,
+    decaying: Collection[str],
 ) -> Program:
     """The optimizer as a program that takes gradients: one of those that stand here, else MindSpore's."""
     if (own := find_own(spec.name, program.target)) is not None:
-        return own(spec, weights, taken, rate)
+        return own(spec, weights, taken, rate, decaying)
     try:
         update: Program = exported(spec, weights, taken, rate)
     except OptionError as error:
@@ -318,7 +345,14 @@ class _Plan:
         }
 
 
-def _exchange(program: Program, graph: Graph, weights: Sequence[str], spec: Spec, rate: float | None) -> None:
+def _exchange(
+    program: Program,
+    graph: Graph,
+    weights: Sequence[str],
+    spec: Spec,
+    rate: float | None,
+    decaying: Collection[str],
+) -> None:
     """Takes the updates of the weights out, with the state that only they keep, and puts the new ones in their
     place."""
     plan = _Plan(graph, weights)
@@ -333,7 +367,7 @@ def _exchange(program: Program, graph: Graph, weights: Sequence[str], spec: Spec
     variables = [program.state[handed.weight] for handed in plan.handed]
     given = [_given(h, plan.paths.get(h.weight), v, n) for h, v in zip(plan.handed, variables, strict=True)]
     used = program.used_state()
-    update = _update(program, spec, variables, plan.kept - set(weights), rate)
+    update = _update(program, spec, variables, plan.kept - set(weights), rate, decaying)
     (source,) = update.graphs.values()
     fx.drop(plan.gone)
     for name in (name for name in update.state if name not in weights):

@@ -1,8 +1,8 @@
 """The learning rates of the graphs that update weights, in whatever form an export has them, and how they are set.
 
 MindSpore keeps a rate in a state that the optimizer takes (``learning_rate``, or one for each group of parameters), in
-a list of rates from which the step count takes one, or in a formula of the step count. An update that is one primitive
-says which operand is the rate. Where it is made of several primitives, the state is known by its name alone.
+a list of rates from which the step count takes one, or in a formula of the step count.
+:mod:`ir.analysis.training.rates` says which it is.
 """
 
 from __future__ import annotations
@@ -11,18 +11,17 @@ from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from ...ir.analysis.effects.state_access import location, states_behind
+from ...ir.analysis.effects.state_access import states_behind
 from ...ir.analysis.functions.calls import bindings
-from ...ir.analysis.functions.closures import Closures
 from ...ir.analysis.training.anatomy import anatomy
-from ...ir.analysis.training.gradient_path import PASSING
+from ...ir.analysis.training.rates import Updates, list_of
 from ...ir.builders.nodes import Nodes
 from ...ir.core.attributes import TensorValue
 from ...ir.core.data import BytesData, numbers
 from ...ir.core.errors import PassError
-from ...ir.core.graph import Constant, Graph, Input, Node, State, Use, Value, tensor_type
+from ...ir.core.graph import Constant, Graph, Node, State, Use, Value, tensor_type
 from ...ir.core.predicates import written_operands
-from ...ir.core.primitives import Family, facts, named
+from ...ir.core.primitives import facts
 from ...ir.core.program import Program
 from ...ir.core.sites import site
 from ...ir.core.types import DType, TensorType
@@ -32,13 +31,11 @@ from .split import forget_unused
 from .updates import count_updates, happened
 
 NAME = "learning_rate"
-"""How MindSpore's optimizers call the state of their rate; those of groups have an ending."""
+"""How MindSpore's optimizers call the state of their rate: what a new one is called."""
 OWN, UPDATES = "schedule.learning_rate", "schedule.updates"
 SCOPE = "schedule"
 DIVIDE_BY_RATE = frozenset({"ApplyFtrl"})
 """Optimizers that make NaN of a learning rate of zero."""
-_PRODUCT = named(Family.PRODUCT)
-_PASSING = PASSING | {"Load", "Reshape", "TensorToScalar"}
 
 
 @dataclass(slots=True)
@@ -60,20 +57,26 @@ class Rate:
 
 def find_rates(program: Program, graphs: Sequence[Graph]) -> list[Rate]:
     """The learning rates by which ``graphs`` update weights. PassError, naming weight and node, for an update whose
-    rate nobody can tell, or that takes it where none can be put. Linear in nodes."""
+    rate nobody can tell, or that takes it where none can be put. Linear in nodes for each update."""
     found: dict[object, Rate] = {}
     for graph in graphs:
-        closures = Closures(graph)
-        by_name = [s for name, s in graph.states.items() if _is_rate(program, name) and s.uses]
+        asked = Updates(program, graph)
+        unknown: dict[str, Node] = {}
         for node, weight in _weight_updates(program, graph):
-            at = facts(node.op).rate
-            taken = [] if at is None else list(_sources((node, at), closures))
-            if at is None and not by_name:
-                raise PassError(_no_rate(program, graph, node, weight))
-            for source, use in [*taken, *((state, None) for state in by_name if at is None)]:
+            taken = asked.rates(node)
+            sources = dict.fromkeys(_key(source) for source, _ in taken)
+            if len(sources) > 1 and facts(node.op).rate is None:
+                raise PassError(
+                    f"graph '{graph.name}' moves weight '{weight}' by a product of {' and '.join(map(repr, sources))}"
+                    f" ({site(node)}), and which of them is the learning rate is not told: export an optimizer with "
+                    "one number for it"
+                )
+            if not taken:
+                unknown[weight] = node
+            for source, use in taken:
                 rate = found.setdefault(_key(source), _rate(program, source))
                 rate.weights[weight] = None
-                if rate.state is None and use is not None:
+                if rate.state is None:
                     if use[0].graph is not graph:
                         raise PassError(
                             f"graph '{graph.name}' has the learning rate of weight '{weight}' ({site(source)}) in a "
@@ -81,27 +84,17 @@ def find_rates(program: Program, graphs: Sequence[Graph]) -> list[Rate]:
                             "with a number for it"
                         )
                     rate.sites[use] = None
+        for weight in unknown.keys() - {name for rate in found.values() for name in rate.weights}:
+            raise PassError(
+                f"graph '{graph.name}' updates weight '{weight}' by {unknown[weight].op.name}, and nothing there is a "
+                "learning rate that can be recognised: export an optimizer of mindspore.nn that takes one, or ask for "
+                "replace-optimizer before"
+            )
     if not found:
         for graph in graphs:
             anatomy(graph)  # says why no weight is known
         raise PassError("nothing updates a weight, so there is no learning rate")
     return list(found.values())
-
-
-def _no_rate(program: Program, graph: Graph, node: Node, weight: str) -> str:
-    idle = next((name for name in program.state if _is_rate(program, name)), None)
-    why = "nothing there is a learning rate that can be recognised"
-    if idle is not None:
-        why += f" (and nothing takes '{idle}')"
-    return (
-        f"graph '{graph.name}' updates weight '{weight}' by {node.op.name}, and {why}: export an optimizer of "
-        "mindspore.nn"
-        " that takes one, or ask for replace-optimizer before"
-    )
-
-
-def _is_rate(program: Program, name: str) -> bool:
-    return name.rpartition(".")[2].startswith(NAME) and program.state[name].dtype.is_float
 
 
 def _weight_updates(program: Program, graph: Graph) -> Iterator[tuple[Node, str]]:
@@ -115,46 +108,16 @@ def _weight_updates(program: Program, graph: Graph) -> Iterator[tuple[Node, str]
                     yield node, state.name
 
 
-def _sources(site: Use, closures: Closures) -> Iterator[tuple[Value, Use]]:
-    """What an operand comes from: through what passes it on, through factors that are constants, and through the inputs
-    of functions. Each with who takes it."""
-    stack = [site]
-    while stack:
-        user, i = stack.pop()
-        value = user.operand(i)
-        while isinstance(value, Node):
-            at = 0
-            if value.op.name in _PRODUCT and any(isinstance(o, Constant) for o in value.operands[:2]):
-                at = int(isinstance(value.operand(0), Constant))
-            elif value.op.name not in _PASSING:
-                break
-            user, i = value, at
-            value = user.operand(i)
-        if isinstance(value, Input) and value in closures.bound:
-            stack.extend(closures.bound[value])
-        else:
-            yield value, (user, i)
-
-
 def _key(source: Value) -> object:
     """What tells rates apart, in all graphs of a program."""
     if isinstance(source, Constant):
         return source.value
-    listed = _list(source)
+    listed = list_of(source)
     return source.name if listed is None else listed.name
 
 
-def _list(source: Value) -> State | None:
-    """The list of rates from which ``source`` is taken."""
-    if isinstance(source, Node) and source.op.name.startswith("Gather"):
-        rates = source.operand(0)
-        where = location(rates.operand(0) if isinstance(rates, Node) and rates.op.name == "Load" else rates)
-        return where if isinstance(where, State) else None
-    return None
-
-
 def _rate(program: Program, source: Value) -> Rate:
-    state = source if isinstance(source, State) else _list(source)
+    state = source if isinstance(source, State) else list_of(source)
     if state is not None:
         variable = program.state[state.name]
         values = numbers(variable.type, variable.data).reshape(-1)

@@ -74,19 +74,28 @@ def test_three_updates_are_those_of_the_paper(kind: str) -> None:
                 np.testing.assert_allclose(found[f"average.{name}"], kept[f"average.{name}"], rtol=0, atol=2e-5)
 
 
-def moved(to: str, norm: str = "norm.beta") -> dict[str, float]:
+def moved(to: str, text: str = STEP) -> dict[str, float]:
     """How far an element of each weight moves in one update, from 1, with a gradient of 1."""
-    source = program(STEP.replace("norm.beta", norm))
-    made = compile_program(source, f'replace-optimizer{{to="{to}"}}', reproducer_directory=None)
+    made = compile_program(program(text), f'replace-optimizer{{to="{to}"}}', reproducer_directory=None)
     weights = {name: np.ones(v.shape, np.float32) for name, v in made.state.items() if v.role == "weight"}
     inputs = next(iter(made.graphs.values())).inputs
     after = train(made, weights, [[np.ones(v.type.shape, np.float32) for v in inputs]])[1]
     return {name: 1.0 - float(after[name].ravel()[0]) for name in weights}
 
 
-def test_what_is_left_out_has_a_default_and_norms_do_not_decay() -> None:
-    assert moved("lion") == pytest.approx(dict.fromkeys([*OF, "norm.beta"], 1e-4), rel=1e-2)
-    for norm in ("norm.beta", "norm.gamma"):
-        decaying = {**dict.fromkeys(OF, 0.015), norm: 0.01}
-        assert moved("Lion{lr=0.01,weight_decay=0.5}", norm) == pytest.approx(decaying, rel=1e-4)
-    assert moved("schedule_free_adamw") == pytest.approx(moved("ScheduleFreeAdamW{lr=0.0025}"))
+DECAYED = "%d3 = Mul(%w3, float32[]<0.1>)\n  %s5 = Add(%g3, %d3)\n  "
+
+
+def test_what_the_file_decays_goes_on_decaying() -> None:
+    """Whatever a weight is called; all decay where the file decays none."""
+    update = "%u3 = ApplyGradientDescent(%bias, %rate, "
+    text = STEP.replace(f"{update}%g3", f"{DECAYED}{update}%s5")
+    to = "Lion{lr=0.01,weight_decay=0.5}"
+    assert moved(to, text) == pytest.approx({"tall": 0.01, "wide": 0.01, "bias": 0.015, "norm.beta": 0.01}, rel=1e-4)
+    assert moved(to) == pytest.approx(dict.fromkeys([*OF, "norm.beta"], 0.015), rel=1e-4)
+
+
+def test_what_is_left_out_has_a_default() -> None:
+    """The rate is the file's."""
+    assert moved("lion") == pytest.approx(dict.fromkeys([*OF, "norm.beta"], 0.1), rel=1e-4)
+    assert moved("schedule_free_adamw") == pytest.approx(moved("ScheduleFreeAdamW{beta1=0.9,lr=0.1}"))

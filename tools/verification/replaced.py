@@ -9,13 +9,16 @@ from typing import Any
 
 import numpy as np
 
+from ...ir.analysis.training.anatomy import anatomy
 from ...ir.analysis.training.own_writes import own_writes
-from ...ir.core.errors import AnatomyError
+from ...ir.analysis.training.rates import Updates
+from ...ir.core.errors import AnatomyError, PassError
 from ...ir.core.program import Program
 from ...ir.core.spec import Spec, parse_spec
 from ...ir.core.wording import counted
 from ...passes.framework.base import Pass
 from ...passes.replace_optimizer.own import settle_own
+from ...passes.step.rates import Rate, find_rates
 from ...runtime.differentiation.update import run_update
 from .base import without
 from .changes import exporter_stages, totals
@@ -201,14 +204,22 @@ def _alone(use: Pass, weights: Sequence[str], old: Program, target: str, *, open
     if stages := set() if opened else exporter_stages(old) - {"weight-decay", "centralize"}:
         return f"the training cell treats gradients by itself ({', '.join(sorted(stages))})"
     given = {"lr", RATE} & {key.replace("-", "_") for key in spec.options}
-    held = [v for n, v in old.state.items() if n.startswith(RATE)]
-    constant = len(held) == 1 and held[0].type.size == 1
+    held = {r.numbers for r in _rates(old) if r.weights.keys() & {*weights}}
+    numbers = {number for several in held for number in several or ()}
+    constant = len(numbers) == 1 and None not in held
     if not constant and (use.options()["keep_schedule"] or not given):
         return "the learning rate of the file changes, or is not the only one"
-    rate = float(held[0].initial.reshape(-1)[0]) if constant and not given else None
+    rate = numbers.pop() if constant and not given else None
     variables = [old.state[weight] for weight in weights]
     own = settle_own(spec, target, rate)
-    return _native(run_update(spec, variables, rate), weights) if own is None else _formula(own, weights)
+    return _native(run_update(spec, variables, rate), weights) if own is None else _formula(own, weights, old)
+
+
+def _rates(program: Program) -> list[Rate]:
+    try:
+        return find_rates(program, list(program.graphs.values()))
+    except PassError:
+        return []
 
 
 def _behind(judges: Sequence[_Alone], old: Program, c: Context) -> tuple[GivenWeights | None, list[str]]:
@@ -231,12 +242,17 @@ def _native(run: Callable[[Sequence[Any], Sequence[Any]], list[Any]], weights: S
     return _Alone(weights, update, lambda wanted, found, *_: 0.0 if wanted.tobytes() == found.tobytes() else np.inf)
 
 
-def _formula(spec: Spec, weights: Sequence[str]) -> _Alone:
+def _formula(spec: Spec, weights: Sequence[str], old: Program) -> _Alone:
+    """What the original decays goes on decaying; all weights do where it decays none."""
     rule, kept = RULES[spec.name], dict[str, np.ndarray]()
+    (graph,) = old.graphs.values()
+    updates = {info.name: info.updates for info in anatomy(graph).weights}
+    decaying = {n for n in weights if n in updates and Updates(old, graph).decays(n, updates[n])} or {*weights}
+    options = {n: spec.options if n in decaying else {**spec.options, "weight_decay": 0.0} for n in weights}
 
     def update(number: int, before: Values, gradients: Values) -> Values:
         wide = {n: (before[n].astype(np.float64), gradients[n].astype(np.float64)) for n in weights}
-        return {n: rule(spec.options, kept, n, w, g, number) for n, (w, g) in wide.items()}
+        return {n: rule(options[n], kept, n, w, g, number) for n, (w, g) in wide.items()}
 
     def off(wanted: np.ndarray, found: np.ndarray, before: np.ndarray, gradient: np.ndarray) -> float:
         return excess(wanted, found, judged(rule, before, gradient))

@@ -7,7 +7,7 @@ of one axis by AdamW (Loshchilov and Hutter, 2019). ``schedule-free-adamw``: Def
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from math import prod, sqrt
 
@@ -23,13 +23,14 @@ RATE, COUNT = "learning_rate", "global_step"
 @dataclass
 class Step:
     """One update of some weights. ``read``: what a state holds before, float32; ``gradients`` by weight; ``numbers``:
-    the options; ``leaves``: what a state holds after, by name."""
+    the options; ``decaying``: the weights that the decay is for; ``leaves``: what a state holds after, by name."""
 
     w: Nodes
     numbers: Mapping[str, float]
     weights: Mapping[str, StateVariable]
     gradients: Mapping[str, Value]
     read: Callable[[str], Value]
+    decaying: Collection[str]
     leaves: dict[str, Value] = field(default_factory=dict)
 
     def n(self, value: float) -> Value:
@@ -67,9 +68,9 @@ class Step:
         return self.minus(self.n(1.0), self.leaves[power])
 
     def decayed(self, name: str, step: Value, decay: float) -> Value:
-        """The step with decay · w; as in MindSpore, what is called beta or gamma does not decay."""
-        free = not decay or "beta" in name or "gamma" in name
-        return step if free else self.add(step, self.times(self.read(name), decay))
+        """The step with decay · w, where the weight decays."""
+        decays = decay and name in self.decaying
+        return self.add(step, self.times(self.read(name), decay)) if decays else step
 
     def adamw(self, name: str, slots: tuple[str, str], betas: tuple[float, float], epsilon: float) -> Value:
         """(m / (1 - β1ᵗ)) / (√(v / (1 - β2ᵗ)) + ε)."""

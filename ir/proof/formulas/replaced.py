@@ -16,6 +16,7 @@ from typing import Any
 from ...analysis.training.anatomy import TrainingAnatomy
 from ...analysis.training.gradient_path import gradient_paths
 from ...analysis.training.own_writes import own_writes
+from ...analysis.training.rates import Updates
 from ...builders.nodes import Nodes
 from ...core.data import Data, from_numpy, numbers
 from ...core.graph import Graph, Node, Value, tensor_type
@@ -102,6 +103,8 @@ def _exchanged(original: Program, program: Program, options: Mapping[str, Any], 
     told = {**optimizer.defaults, **rate, **{key: float(value) for key, value in given.items()}}
     if told.keys() != optimizer.defaults.keys():
         raise Unproved(f"optimizer '{spec.name}' takes none of what is told besides {', '.join(optimizer.defaults)}")
+    asked = Updates(base, graph)  # what the file decays goes on decaying; all do where it decays none
+    decaying = {i.name for i in found.weights if i.name in weights and asked.decays(i.name, i.updates)} or {*weights}
     slots = [f"{optimizer.slots(v)[0]}.{n}" for n, v in weights.items()]
     added = [n for n in program.state if n not in base.state]
     prefix = next((n.removesuffix(slot) for slot in slots for n in added if n.endswith(slot)), "")
@@ -125,7 +128,7 @@ def _exchanged(original: Program, program: Program, options: Mapping[str, Any], 
             read[name] = w.cast(fx.load(states[name]), DType.FLOAT32)
         return read[name]
 
-    step = Step(w, told, weights, {n: w.cast(g, DType.FLOAT32) for n, g in gradients.items()}, held)
+    step = Step(w, told, weights, {n: w.cast(g, DType.FLOAT32) for n, g in gradients.items()}, held, decaying)
     for name in weights:
         optimizer.step(step, name)
     for name, value in step.leaves.items():

@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from ...analysis.effects.state_access import states_behind
 from ...analysis.functions.calls import bindings
+from ...analysis.training.rates import Updates, list_of
 from ...builders.nodes import Nodes
 from ...core.attributes import TensorValue
 from ...core.data import from_numpy, numbers
-from ...core.graph import Constant, Graph, Input, Node, State, Use, Value, tensor_type
+from ...core.graph import Constant, Graph, Node, State, Use, Value, tensor_type
 from ...core.predicates import written_operands
-from ...core.primitives import Family, facts, named
 from ...core.program import Program, StateVariable
 from ...core.types import DType, TensorType, tensor
+from ...core.walk import through
 from ...core.wording import counted
 from ...rewrite.effects.editing import Effects
 from ...symbolic.execution import Unproved
@@ -32,9 +33,6 @@ if TYPE_CHECKING:
     import numpy as np
 
 PASS = "schedule"
-NAME = "learning_rate"
-"""How MindSpore's optimizers call the state of a rate, where the update is made of several primitives."""
-_PASSING, _PRODUCTS = ("Load", "Cast", "Reshape", "Depend", "TensorToScalar"), named(Family.PRODUCT)
 _PARTS = {"one-cycle": (1 / 25, 1 / 25 / 1e4)}
 """The first and the last rate, as parts of the largest, where the options leave them out; 0 else."""
 
@@ -102,53 +100,28 @@ def uncounted(original: Program, program: Program) -> str:
 
 def rates_of(program: Program, graph: Graph) -> Iterator[Rate]:
     """The learning rates of a graph, in the order of the updates that take them first."""
-    bound, found = bindings(graph), dict[object, Rate]()
-    named = [s for n, s in graph.states.items() if n.rpartition(".")[2].startswith(NAME) and s.uses]
+    bound, found, asked = bindings(graph), dict[object, Rate](), Updates(program, graph)
     for node in graph.all_nodes():
         written = [s for i in written_operands(node) for s in states_behind(node.operand(i), bound)]
         weights = [s.name for s in written if program.state[s.name].role == "weight"]
         if not weights or program.state[weights[0]].trainable is False:
             continue
-        at = facts(node.op).rate
-        for source, site in _sources((node, at), bound) if at is not None else ((s, None) for s in named):
+        for source, site in asked.rates(node):
             key = source.value if isinstance(source, Constant) else source
             rate = found.get(key)
             if rate is None:
-                known = _numbers(program, source, bound)
-                rate = found[key] = Rate(known, source if isinstance(source, State) else None)
+                rate = found[key] = Rate(_numbers(program, source), source if isinstance(source, State) else None)
             rate.weights.update(dict.fromkeys(weights))
-            if site is not None and site not in rate.sites:
+            if site not in rate.sites:
                 rate.sites.append(site)
     yield from found.values()
 
 
-def _sources(site: Use, bound: Mapping[Input, Sequence[Value]]) -> Iterator[tuple[Value, Use]]:
-    """Where an operand comes from, but for what passes it on and for factors that are constants; each with who takes it
-    from there."""
-    stack = [(site[0].operand(site[1]), site)]
-    while stack:
-        value, site = stack.pop()
-        if isinstance(value, Input) and value in bound:
-            stack += [(v, site) for v in bound[value]]
-        elif isinstance(value, Node) and value.op.name in _PASSING:
-            stack.append((value.operand(0), (value, 0)))
-        elif isinstance(value, Node) and value.op.name in _PRODUCTS and _has_constant(value):
-            at = int(isinstance(value.operand(0), Constant))
-            stack.append((value.operand(at), (value, at)))
-        else:
-            yield value, site
-
-
-def _has_constant(node: Node) -> bool:
-    return any(isinstance(v, Constant) for v in node.operands[:2])
-
-
-def _numbers(program: Program, source: Value, bound: Mapping[Input, Sequence[Value]]) -> tuple[float, ...] | None:
+def _numbers(program: Program, source: Value) -> tuple[float, ...] | None:
     """What the original knows of a rate: its value, or those of a list that the number of updates chooses from."""
-    if isinstance(source, Node) and source.op.name == "Gather":
-        source, _ = next(_sources((source, 0), bound))
-    if isinstance(source, State):
-        variable = program.state[source.name]
+    state = source if isinstance(source, State) else list_of(source)
+    if state is not None:
+        variable = program.state[state.name]
         return tuple(float(x) for x in numbers(variable.type, variable.data).reshape(-1))
     value = source.literal
     if isinstance(value, TensorValue):
@@ -248,7 +221,7 @@ def state(original: Program, program: Program) -> list[Stated]:
     rates = list(rates_of(original, graph))
     weights = sorted({weight for rate in rates for weight in rate.weights})
     set_ = [n for n in graph if n.op.name == "Assign" and n.operand(0).name not in weights]
-    sources = ((node.operand(0).name, next(_sources((node, 1), {}))[0]) for node in set_)
+    sources = ((node.operand(0).name, through(node.operand(1), ("Cast", "Reshape", "Depend"))) for node in set_)
     held = tuple(name for name, v in sources if isinstance(v, Node) and v.op.name == "Gather")
     says = f"update n takes the learning rate r(n): {_says(options)}"
     return [Stated(PASS, options, says, tuple(weights), held)]
