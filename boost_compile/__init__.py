@@ -20,7 +20,7 @@ from .ir.core.updating import export_with as _export_with
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from typing import Any
 
     from . import boost, passes
@@ -36,8 +36,11 @@ if TYPE_CHECKING:
     from .runtime.differentiation.capture import capture
     from .runtime.differentiation.differentiate import differentiate
     from .runtime.engine.device_check import check_device
+    from .runtime.in_compiler.door import disable
+    from .runtime.in_compiler.enabled import Enabled
     from .runtime.training.callback import Callback
     from .runtime.training.log import Log
+    from .runtime.training.result import StepResult
     from .runtime.training.retention import load_newest
     from .runtime.training.saving import SaveEvery
     from .runtime.training.session import Session
@@ -59,6 +62,7 @@ _HOMES = {
     "capture": ".runtime.differentiation.capture",
     "check_device": ".runtime.engine.device_check",
     "differentiate": ".runtime.differentiation.differentiate",
+    "disable": ".runtime.in_compiler.door",
     "from_boost_config": ".passes.configuration.boost_document",
     "load_newest": ".runtime.training.retention",
     "passes": ".passes",
@@ -80,6 +84,8 @@ __all__ = [
     "compile",
     "diff",
     "differentiate",
+    "disable",
+    "enable",
     "evaluation_network",
     "from_boost_config",
     "load",
@@ -126,6 +132,40 @@ def compile(
     from .runtime.differentiation.capture import program_of
 
     return compile_program(program_of(program, inputs), passes, allow_no_match=allow_no_match, target=target)
+
+
+def enable(
+    passes: str | Sequence[Pass],
+    *,
+    cell: Any = None,
+    match: str = "",
+    name: str = "",
+    on_update: Callable[[StepResult], object] | None = None,
+    allow_no_match: bool = False,
+) -> Enabled:
+    """Rewrites every training step that MindSpore compiles from now on, inside of its compiler. The script stays as it
+    is: its steps take the same data, return the same results and train the same Parameters.
+
+    ``passes`` is a pipeline or a list, as :func:`compile` takes it. Evaluation, and whatever else trains nothing, stays
+    untouched. Where a script has several steps, ``cell`` (a Cell, an optimizer, a function, or a list of Parameters) or
+    ``match`` (a pattern of names, such as ``"generator.*"``) picks those that train one of these Parameters. ``name``
+    is put in front of the names of new state. ``on_update`` is called after each update of the weights, with the
+    :class:`StepResult` of its cycle.
+
+    Call this before the first step. A step that cannot be rewritten is an :class:`Error` where the script runs it, and
+    so is one that MindSpore had compiled before. The result is a context manager: at the end of its block, or by
+    :func:`disable`, MindSpore compiles as ever.
+    """
+    from .passes.framework.manager import compile_program
+    from .passes.framework.pipeline import parse_pipeline, print_pipeline
+    from .runtime.in_compiler.door import enable
+
+    chosen = parse_pipeline(passes) if isinstance(passes, str) else list(passes)
+
+    def rewritten(program: Program, target: str) -> Program:
+        return compile_program(program, chosen, allow_no_match=allow_no_match, target=target)
+
+    return enable(rewritten, print_pipeline(chosen), cell, match, name, on_update)
 
 
 def verify(

@@ -21,6 +21,7 @@ from boost_compile.ir.analysis.cost.footprint import Footprint
 from boost_compile.ir.core.report import Miss, PassResult
 from boost_compile.runtime.engine.device_check import DeviceReport
 from boost_compile.runtime.evaluation.evaluate import evaluate
+from boost_compile.runtime.in_compiler.enabled import Enabled, TakenStep
 from boost_compile.runtime.training.fit import fit
 from boost_compile.runtime.training.history import Cycle, Epoch, History
 from boost_compile.runtime.training.result import StepResult
@@ -32,6 +33,8 @@ import boost_compile as bc
 
 PAGE = Path(__file__).parent / "api.md"
 FUNCTIONS = [
+    "enable",
+    "disable",
     "capture",
     "load",
     "compile",
@@ -45,7 +48,7 @@ FUNCTIONS = [
 FUNCTIONS += ["diff", "evaluation_network", "load_newest", "check_device"]
 CLASSES = [bc.Session, bc.Program, bc.Callback, bc.Log, bc.SaveEvery, bc.Shard]
 RESULTS = [StepResult, History, Cycle, Epoch, PassResult, Miss, Verification, Plan, Footprint, ProgramDiff]
-RESULTS += [DeviceReport]
+RESULTS += [DeviceReport, Enabled, TakenStep]
 """What functions and methods return."""
 
 HEAD = """# API

@@ -80,6 +80,21 @@ class MappedFile:
             target.write(view[start:end])
 
 
+class HeldFile(MappedFile):
+    """The bytes of a file that stands in memory alone; ``name`` is what messages call it."""
+
+    def __init__(self, data: bytes, name: str):
+        super().__init__(name)
+        self._view = memoryview(data)
+
+    def pieces(self, start: int, end: int) -> Iterator[bytes]:
+        for at in range(start, end, PIECE):
+            yield bytes(self.view()[at : min(at + PIECE, end)])
+
+    def copy_to(self, target: BinaryIO, start: int, end: int) -> None:
+        target.write(self.view()[start:end])
+
+
 class Data(ABC):
     """The bytes of one tensor, little-endian and row-major."""
 
@@ -214,6 +229,28 @@ class ZeroData(Data):
             return memoryview(bytes(self.length))
         except (MemoryError, OverflowError):
             raise Error(f"a tensor of zeros of {self.length} bytes does not fit into the memory") from None
+
+
+@dataclass(frozen=True, slots=True)
+class AbsentData(Data):
+    """Bytes that a file has left out, of the parameter ``name``: FormatError where they are needed."""
+
+    name: str
+    length: int
+
+    @property
+    def nbytes(self) -> int:
+        return self.length
+
+    def view(self) -> memoryview:
+        raise FormatError(
+            f"parameter '{self.name}' has no value: the file was written without the data of its parameters, as "
+            "MindSpore's compiler writes graphs.",
+            python="Give it one: program.with_values({name: array, …}).",
+        )
+
+    def check(self, what: str, found: int | None = None) -> None:
+        self.view()
 
 
 def to_numpy(type_: TensorType, data: Data) -> np.ndarray:

@@ -50,6 +50,10 @@ class AnatomyError(Error):
     """The graph is not a training graph, or a part of its training anatomy cannot be established."""
 
 
+class NotTraining(AnatomyError):
+    """The graph trains nothing: it has no gradients, or updates nothing."""
+
+
 class VerifyError(Error):
     """A graph breaks a rule that the emitter or MindSpore relies on."""
 

@@ -133,7 +133,7 @@ class Engine:
     def _parameter_of(self, variable: StateVariable) -> Any:
         """The Parameter of a state, or of this rank's share of it. All its bytes are read, so they are checked too."""
         variable.data.check(variable.name)
-        parameter = _parameter(self._share_of(variable))
+        parameter = new_parameter(self._share_of(variable))
         if isinstance(variable.data, MappedData):
             variable.data.file.release()  # at once: in the end the pages of all states would be there twice
         return parameter
@@ -216,7 +216,7 @@ class Engine:
             return self._placing.whole(arena, self.parameters)
         if state.name not in self._copies:
             type_ = tensor_type(state)
-            self._copies[state.name] = _parameter(StateVariable(state.name, type_, ZeroData(type_.nbytes)))
+            self._copies[state.name] = new_parameter(StateVariable(state.name, type_, ZeroData(type_.nbytes)))
         return self._copies[state.name]
 
     def run(self, name: str, inputs: tuple[Any, ...], measures: bool = True) -> tuple[Any, ...]:
@@ -315,7 +315,7 @@ def _set_device(device: str) -> None:
         log.warning("disabled MindSpore's compile cache: it can return the graph of another program.")
 
 
-def _parameter(variable: StateVariable) -> Any:
+def new_parameter(variable: StateVariable) -> Any:
     import mindspore
 
     # from_numpy shares the (mapped) bytes, Parameter copies them: one copy in all.

@@ -22,6 +22,11 @@ enter = _LOCK.acquire
 leave = _LOCK.release
 
 
+def is_inside() -> bool:
+    """Whether this thread is in such a block: what MindSpore compiles now is boost-compile's own."""
+    return bool(_LOCK._is_owned())  # type: ignore[attr-defined]
+
+
 def another_thread() -> RuntimeFailure:
     """Threads are not kept waiting: their steps would come in no known order."""
     return RuntimeFailure(

@@ -42,7 +42,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NoReturn
 
-from ...core.errors import AnatomyError
+from ...core.errors import AnatomyError, NotTraining
 from ...core.graph import Constant, Graph, Input, Node, State, Value
 from ...core.names import GRADIENT
 from ...core.predicates import is_effect, is_optimizer
@@ -117,7 +117,7 @@ def anatomy(graph: Graph, parts: dict[Node, str] | None = None) -> TrainingAnato
     if not backward and not _has_linear_loss(graph, parts, updates):
         _refuse_forward(graph, bound, updates)
     if not updates:
-        raise AnatomyError(f"'{graph.name}' computes gradients but updates no state: no optimizer. {HOW_TO_EXPORT}")
+        raise NotTraining(f"'{graph.name}' computes gradients but updates no state: no optimizer. {HOW_TO_EXPORT}")
     origins = Origins(graph, parts, bound, known)
     updated = {state for e in updates for v in e.writes for state in states_behind(v, bound)}
     found = find_loss(origins, origins.results(), updated)
@@ -159,7 +159,7 @@ def _refuse_forward(graph: Graph, bound: Mapping[Input, Sequence[Value]], update
             f"holds no backward part: what it updates from is {_given(effect.node, at, bound)}, no gradient of a "
             f"loss that MindSpore derived. {HOW_TO_EXPORT}"
         )
-    raise AnatomyError(f"'{graph.name}' is a forward graph: it holds no backward part. {HOW_TO_EXPORT}")
+    raise NotTraining(f"'{graph.name}' is a forward graph: it holds no backward part. {HOW_TO_EXPORT}")
 
 
 def _given(update: Node, at: int | None, bound: Mapping[Input, Sequence[Value]]) -> str:

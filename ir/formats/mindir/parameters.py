@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...core.data import BytesData, Data, MappedData, MappedFile
+from ...core.data import AbsentData, BytesData, Data, MappedData, MappedFile
 from ...core.errors import FormatError
 from ...core.program import StateVariable
 from ...core.types import MAX_RANK, DType, TensorType
@@ -12,7 +12,6 @@ from ...core.wording import counted
 from .codec import DTYPES
 from .external import DataFiles
 from .parts import text
-from .sniff import EXPORT_HINT
 from .wire import HERE
 
 FLOAT64 = 17
@@ -41,9 +40,8 @@ def read_parameter(proto: Any, name: str, file: MappedFile, data_files: DataFile
         raise FormatError(f"{what} has the shape {list(type_.shape)}: a parameter's dimensions are fixed")
     data: Data
     if not proto.HasField("external_data"):
-        if type_.nbytes and not proto.HasField("raw_data"):
-            raise FormatError(f"{what} has no data; {EXPORT_HINT}")
-        data = BytesData(proto.raw_data)
+        absent = type_.nbytes and not proto.HasField("raw_data")
+        data = AbsentData(name, type_.nbytes) if absent else BytesData(proto.raw_data)
     elif proto.HasField("raw_data"):
         raise FormatError(f"{what} has data both inside and outside of the file")
     else:

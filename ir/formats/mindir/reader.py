@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError, EncodeError
 
 from ...analysis.training.results import default_names
 from ...core.collector import paused_collector
-from ...core.data import MappedFile
+from ...core.data import HeldFile, MappedFile
 from ...core.errors import FormatError, VerifyError
 from ...core.graph import Constant, Graph, Node, State, Value
 from ...core.naming import printable
@@ -60,6 +60,13 @@ def read_mindir(path: str | os.PathLike[str]) -> Program:
         source={"file": file.path.name, "sha256": digest[0]},
         file=file,
     )
+
+
+def read_bytes(data: bytes, name: str) -> Program:
+    """The program in a MindIR that stands in memory; ``name`` is what messages call it."""
+    reader = Reader(HeldFile(data, name))
+    graph = reader.read()
+    return Program({"step": graph}, reader.state, Schedule((Entry("step"),)), name, metadata=reader.metadata)
 
 
 def read_stateless(path: str | os.PathLike[str], name: str, states: Mapping[str, TensorType]) -> Graph:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cache
+from io import BytesIO
 from itertools import count
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -78,6 +79,13 @@ def write_mindir(
             data.flush()
             os.fsync(data.fileno())
         sync_directory(place.parent)
+
+
+def stateless_bytes(graph: Graph, state: Mapping[str, StateVariable], metadata: Mapping[str, Any]) -> bytes:
+    """What :func:`write_mindir` writes where ``stateless``, in memory."""
+    file = BytesIO()
+    _write(file, _Emitter(graph, state, True, "").model(metadata))
+    return file.getvalue()
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from boost_compile.ir.formats.mindir.reader import read_mindir
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import boost_compile as bc
 from tests.ir.protos import mind_ir, parse
 
 K = s.AttributeKind
@@ -207,7 +208,6 @@ EDITS = {
     "constant without value": (lambda m: m.graph.node[0].ClearField("attribute"), "constant 'c' has the attributes"),
     "huge dimensions": (_huge, "has 8 bytes of data"),
     "negative dimension": (lambda m: m.graph.parameter[0].dims.append(-1), "dimensions are fixed"),
-    "no data": (lambda m: m.graph.parameter[0].ClearField("raw_data"), "'w' has no data"),
     "element type": (lambda m: setattr(m.graph.parameter[0], "data_type", 18), "element type 18"),
     "compression": (lambda m: setattr(m.graph.parameter[0], "compression_type", 3), "compressed"),
     "parameter of a function": (lambda m: m.functions[0].parameter.add().CopyFrom(m.graph.parameter[0]), "belongs to"),
@@ -333,3 +333,18 @@ def test_every_truncation_and_every_flip_of_a_small_file(tmp_path):
             damaged = bytearray(encoded)
             damaged[at] ^= flip
             reads_or_refuses(path, bytes(damaged))
+
+
+@pytest.mark.mindspore
+def test_parameters_without_data_are_read_and_refused_where_their_values_are_needed(tmp_path):
+    """As MindSpore's compiler writes graphs."""
+    model = small_model()
+    model.graph.parameter[0].ClearField("raw_data")
+    (tmp_path / "m.mindir").write_bytes(model.SerializePartialToString())
+    program = bc.load(tmp_path / "m.mindir")
+    assert not bc.diff(program, program, computation=True)
+    for needs in (lambda p: p.state["w"].initial, lambda p: p.save(tmp_path / "n.mindir"), bc.Session):
+        with pytest.raises(FormatError, match=r"'w' has no value.*with_values"):
+            needs(program)
+    assert not (tmp_path / "n.mindir").exists()
+    assert program.with_values({"w": np.ones(2, np.float32)}).state["w"].initial.all()
