@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from boost_compile.ir.analysis.compare.diff import diff
 from boost_compile.ir.core.errors import Error
-from boost_compile.ir.formats.python.identifiers import RESERVED
+from boost_compile.ir.formats.python.spelling import RESERVED
 from boost_compile.ir.formats.storage.load import load
 from boost_compile.runtime.engine.engine import Engine
 from boost_compile.tools.inspect import command
