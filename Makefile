@@ -11,17 +11,28 @@ WORKERS ?= 3
 
 env: $(STAMP)
 
-# mindspore is a download of about 800 MB: pip shows its progress.
-# The links of an editable install (setup.py) know the files of boost_compile/ one by one.
-$(STAMP): pyproject.toml setup.py $(wildcard boost_compile/*.py)
+define environment
 	$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 10) <= v <= (3, 12) else f"boost-compile needs Python 3.10 to 3.12, this is {v[0]}.{v[1]}: make PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --upgrade pip
+endef
+
+# mindspore is a download of about 800 MB: pip shows its progress.
+# The links of an editable install (setup.py) know the files of boost_compile/ one by one.
+$(STAMP): pyproject.toml setup.py $(wildcard boost_compile/*.py)
+	$(environment)
 	$(BIN)/python -m pip install --progress-bar on -e '.[dev]'
 	$(BIN)/python -m pip install --no-deps 'mindcv==0.3.0'
 	touch $@
 
-demo: $(STAMP)
+# The demo needs none of the tools that develop this project; where those are installed, it takes that environment.
+DEMO := $(VENV)/.demo
+$(DEMO): pyproject.toml setup.py $(wildcard boost_compile/*.py)
+	$(environment)
+	$(BIN)/python -m pip install --progress-bar on -e '.[demo]'
+	touch $@
+
+demo: $(if $(wildcard $(STAMP)),$(STAMP),$(DEMO))
 	$(BIN)/python examples/demo.py
 
 # mypy and the rules of imports are shown the package as it is installed: build/links, which the installation made (setup.py).

@@ -1,9 +1,8 @@
 """Batch accumulation in MindSpore alone, on LeNet-5: what a compiled program is compared with.
 
-The gradients of the micro-batches of a cycle are added up and divided by their number, then the optimizer runs once.
-The tutorial's learning rate of 0.01 is for batches of 32; a cycle of four is a batch of 128, for which it must grow in
-proportion (Goyal et al., 2017): 0.04, rounded up to 0.05, which leaves the flat start an epoch sooner. With 0.01, ten
-epochs end where one takes four times the steps: hardly past that start.
+The gradients of the micro-batches of a window are added up and divided by their number, then the optimizer runs once.
+The tutorial's learning rate of 0.01 is for batches of 32; a window of four is a batch of 128, for which it must grow in
+proportion (Goyal et al., 2017): 0.04, rounded up to 0.05.
 
     python examples/native_accumulation.py
 """
@@ -80,7 +79,7 @@ def train(
 ) -> tuple[list[float], dict[str, np.ndarray]]:
     """Trains on `batches` (arrays of places in `images`, see `digits.order`), one optimizer step every `accumulate`.
 
-    Returns the loss of every micro-batch and the final state by name. A short last cycle divides by its own count.
+    Returns the loss of every micro-batch and the final state by name. A short last window divides by its own count.
     """
     cell = training_cell(learning_rate, momentum, seed)
     accumulators = cell.optimizer.parameters.clone(prefix="accumulated", init="zeros")
@@ -88,13 +87,13 @@ def train(
     update = Update(cell.optimizer, accumulators)
     losses = []
     for start in range(0, len(batches), accumulate):
-        cycle = batches[start : start + accumulate]
-        losses += [float(step(ms.Tensor(images[places]), ms.Tensor(labels[places]))) for places in cycle]
-        update(ms.Tensor(len(cycle), ms.float32))
+        window = batches[start : start + accumulate]
+        losses += [float(step(ms.Tensor(images[places]), ms.Tensor(labels[places]))) for places in window]
+        update(ms.Tensor(len(window), ms.float32))
     return losses, {parameter.name: parameter.asnumpy().copy() for parameter in cell.get_parameters()}
 
 
-def main(epochs: int = 10, accumulate: int = 4, batch_size: int = 32, learning_rate: float = 0.05) -> None:
+def main(epochs: int = 5, accumulate: int = 4, batch_size: int = 32, learning_rate: float = 0.05) -> None:
     data = digits.load()
     batches = digits.order(len(data.train_labels), batch_size, epochs)
     start = time.perf_counter()
