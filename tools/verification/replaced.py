@@ -58,6 +58,8 @@ class ReplacedOptimizers(Property):
         judges, reasons = _judges(groups, before_passes, c, opened=old is not None and bool(old.reference.probe.cuts))
         if old is None:
             reasons = ["the old optimizer does not run here, so what it is given is not compared", *reasons]
+        if not judges.alone:
+            raise NotApplicable("; ".join(reasons))
         state, worst = new.initial, EXACT
         for number, batch in enumerate(c.batches[:UPDATES], 1):
             gradients = new.micro(state, batch).gradients

@@ -39,7 +39,7 @@ from .native import OTHERWISE, UntouchedFile
 from .overflow import Overflow, OverflowingData, ScaleRule
 from .probe import weighing_inputs
 from .progress import Progress, Silent
-from .promises import CLIP, MIXED, REPLACE, Promises, print_names, read_promises
+from .promises import CLIP, LORA, MIXED, REPLACE, Promises, print_names, read_promises
 from .reference import Batch, Reference
 from .repeating import beyond_doubt
 from .replaced import ReplacedOptimizers
@@ -97,6 +97,9 @@ def verify(
     results, notes = job.check(program, promises)
     updates = next(r for r in results if r.name == DifferentMicroBatches.name)
     unmatched = updates.detail if updates.status == NOT_APPLICABLE else ""
+    replaced = next(r for r in results if r.name == ReplacedOptimizers.name)
+    if promises.having(REPLACE) and replaced.status == NOT_APPLICABLE:
+        unmatched = unmatched or replaced.detail
     guilty = None
     names = [r.name for r in results if r.failed and r.name != UntouchedFile.name]
     file = next(r for r in results if r.name == UntouchedFile.name)
@@ -104,6 +107,10 @@ def verify(
     handed = next(r for r in results if r.name == HandedGradients.name)
     taking = promises.having(CLIP) or promises.having(REPLACE)
     told += [handed.detail] if handed.status == NOT_APPLICABLE and taking and not unmatched else []
+    derivative = next(r for r in results if r.name == Derivative.name)
+    judged_alone = all(p.name in (LORA, MIXED, REPLACE) for p in promises.network)
+    if derivative.status == NOT_APPLICABLE and not judged_alone and not unmatched:
+        told.append(f"the changed network's gradients were not compared: {derivative.detail}")
     if bisect and names and promises.passes:
         guilty = _find_guilty(original, promises.passes, lambda prefix: job.failures(prefix, names))
     return Verification(
