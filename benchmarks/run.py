@@ -56,7 +56,6 @@ SECTIONS = {
     "digits_precision.59": "Digits in mixed precision",
     "gradient_bounds": "Gradients in mixed precision",
     "fine_tuning": "What adapters cost",
-    "averages": "What averages of weights cost",
     "monitors": "What monitors cost",
     "rank_memory.memory": "Memory of ranks",
     "scaling.passes": "A graph of 100 billion parameters",

@@ -129,38 +129,11 @@ def run(networks: Sequence[str] = NETWORKS) -> str:
             by_cells,
         ),
         "",
-        "What is left of the cost, by MindSpore's profiler: on two cores the runtime starts one kernel after the "
-        "other, so each kernel more takes 3 to 5 µs beside its work, wherever it stands. Small gradients are joined "
-        "in a row, for their update takes them so (`runtime/lowering/joint_updates.py`): the row is measured, scaled "
-        "and tested as one. Each big gradient is multiplied once, in a kernel that reads and writes it. The squares "
-        "of big ones, and of the row, are added up by a product of each with itself, 0.5 ns an element. Behind these "
-        "measurements come the finite test, the factor of the clip, and the operands by which a skipped update "
-        "changes nothing, some twelve kernels of one number each ([mindir.md](mindir.md) has the times of kernels). "
-        "Where weights are few and big, their norm is the finite test, and what is to be done where it overflows "
-        "stands behind a Switch; where they are many, the Switch would cost more than tests of their own. The rule "
-        "of the scale, the count of skipped cycles and that of steps are computed by the session behind the graph.",
-        "",
-        "Goal for all three: 1.10. What cannot be less: an update that waits for the norm of all gradients runs when "
-        "the last one is there, and no more beside the backward part. A kernel written in C for a trial, which "
-        "measured and scaled all gradients where they lay, and nothing else, took 1.16 of a step of the GPT, 1.07 of "
-        "LeNet, 1.08 of resnet18 and 1.04 of mobilenet_v2 (2026-11-28, behind updates of each weight by itself). "
-        "Gradients that a graph returns, for the host to measure and scale, and that another takes, cost more: 1.38 "
-        "of a step of the GPT, 1.20 of LeNet, 1.18 of resnet18, with nothing done to them. Three things were tried "
-        "and gained nothing: a finite test by one product with a vector in the place of two (29 µs by two and 30 by "
-        "one for 4,096 elements, 40 and 41 for 16,384, 272 and 1,066 for 262,144); one product of all gradients, "
-        "taken apart for updates of each; squares as a product of eight columns (0.5 ns an element in a graph by "
-        "itself on 2026-11-28, where one column took 1.1, and squares and sums of rows 0.6; in steps of resnet18 and "
-        "mobilenet_v2 the three were alike). No kernel of MindSpore was found that adds up squares faster than 0.5 ns "
-        "an element; numpy's `dot` takes 0.15 in the same process.",
-        "",
-        "The kernel of the trial is not used. It would write a gradient where it lies, and MindSpore may let two "
-        "values share memory: after this compiler it merges equal nodes, and drops those that change nothing. "
-        "`InplaceMul`, MindSpore's own, takes longer than `Mul` (with the kernel in front of both 1.0 ns an "
-        "element and 0.6, two cores). So where nearly all time beside the network goes into big gradients, 1.10 is "
-        "out of reach: on resnet18 the product alone took 1.09, and 1.12 in another run, and the Switch 0.8 to 1.6 "
-        "ms of 75 to 130 (some 9 µs a state). One way is left: `ApplyMomentum` could take the factor of the clip "
-        "in its rate and its momentum, if its slot were kept divided by it. But then the Parameter of a live "
-        "network would not hold the slot.",
+        "What is left of the cost: MindSpore starts one kernel after the other, 3 to 5 µs each beside its "
+        "work. Small gradients are measured as one row, and scaled one by one. Big ones are tested by "
+        "products with zeros, their squares are added up by rows, and each is multiplied once. An update that"
+        " an overflow may skip runs with operands by which nothing changes where it is, unless its products "
+        "would take longer than the Switch.",
     ]
     return "\n".join(lines)
 

@@ -16,7 +16,7 @@ from unittest import mock
 import numpy as np
 import pytest
 from boost_compile.ir.text import print_program
-from boost_compile.runtime.lowering import packing, self_products
+from boost_compile.runtime.lowering import measures
 
 import boost_compile as bc
 from tests.compare import Comparison, State, assert_close, assert_equal
@@ -86,11 +86,8 @@ def train(program: bc.Program, users: bc.Program, cycles: Cycles) -> list[Seen]:
 
 def train_unpacked(program: bc.Program, users: bc.Program, cycles: Cycles) -> list[Seen]:
     """`train`, with the squares of each gradient added up by themselves, as the file says; on CPU a session joins
-    them, and adds up those of big ones in another order."""
-    with (
-        mock.patch.object(packing, "applies", return_value=False),
-        mock.patch.object(self_products, "applies", return_value=False),
-    ):
+    those of small ones."""
+    with mock.patch.object(measures, "applies", return_value=False):
         return train_in(bc.Session(program, device="CPU"), users, cycles)
 
 

@@ -96,7 +96,7 @@ NAMES: tuple[Name, ...] = (
          "passes.data_parallel.exchange", "passes.data_parallel.undo", "passes.replace_optimizer.replace_optimizer",
          "passes.step.accumulated",
          "passes.step.clip_each_rank", "passes.step.each_micro_batch", "passes.step.exported_reductions",
-         "passes.step.normalisation", "runtime.lowering.alone", "runtime.lowering.row_means")),
+         "passes.step.normalisation", "runtime.lowering.alone")),
     Name(SQUARES, "mark", "the sum over gradients of the sums of their squares, which may be added in any order",
          ("passes.step.clipping",), ("runtime.lowering.measures",)),
     Name(LOCAL, "note", "each rank keeps this state for itself, so it need not be the same on all",

@@ -8,7 +8,6 @@ from typing import Any
 import mindspore
 from mindspore import nn, ops
 
-from ..lowering.host_part import HostPart
 from .model_end import at_end_of_training
 from .waiting import WakesLate
 
@@ -16,13 +15,11 @@ from .waiting import WakesLate
 class GraphRunner(nn.Cell):  # type: ignore[misc]
     """A stateless graph closed over the Parameters of its trailing inputs; in-place primitives update them.
 
-    Passing the Parameters as arguments of the call instead costs time for each of them on every call. ``part``: what
-    the host computes when the graph has run.
+    Passing the Parameters as arguments of the call instead costs time for each of them on every call.
     """
 
-    def __init__(self, graph: Any, state: Iterable[mindspore.Parameter], part: HostPart | None = None):
+    def __init__(self, graph: Any, state: Iterable[mindspore.Parameter]):
         super().__init__(auto_prefix=False)
-        self.part = part
         self.graph = graph
         self.state = mindspore.ParameterTuple(state)
         self._alone: list[nn.GraphCell] = []

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ...ir.analysis.functions.calls import recursive_functions
 from ...ir.analysis.training.results import names_of_results
 from ...ir.core.data import BytesData, MappedData, ZeroData, from_numpy, numbers
 from ...ir.core.errors import Error, RuntimeFailure
@@ -19,21 +18,15 @@ from ...ir.core.types import DType, TensorType, TupleType, Type
 from ...ir.core.wording import sentence
 from ...ir.rewrite.ranks.collectives import collectives
 from ...ir.rewrite.ranks.shares import share_of
-from ..lowering.arenas import Arenas
 from ..lowering.context import Context
-from ..lowering.division import divide
-from ..lowering.host_part import HostPart
 from ..lowering.idle import idle_graph
 from ..lowering.lower import FOR_ANY_GRAPH, lower
 from .device import choose_device, first_paragraph, named_device
 from .dispatch import as_function
-from .divided import Divided
 from .draws import Draws
 from .environment import prepare_environment
-from .host_work import HostWork
 from .live import LiveCell
 from .one_thread import another_thread, enter, leave
-from .placing import Placing, can_place
 from .ranks import Ranks, create_group, join_ranks
 from .refusals import no_kernel, refuse_foreign_code, refuse_too_large, refuse_without_kernel
 from .scratch import scratch_folder
@@ -72,21 +65,14 @@ class Engine:
             self.ranks.size,
             seed,
             clears=_tells_addresses(),
-            places=_may_place(program, device, live) if beside is None else beside.context.places,
-            arenas=Arenas() if beside is None else beside.context.arenas,
         )
         refuse_too_large(sum(map(self.context.nbytes, program.state)))
         self.given: dict[str, Any] = {} if live is None else self._given(program, live)
         """Parameters of a live Cell."""
         self._copies: dict[str, Any] = {}
         """Parameters that only graphs as they run have: copies of pieces of weights."""
-        self._placing: Placing = Placing() if beside is None else beside._placing
-        self._placing.is_handed_out |= live is not None
-        self._has_run: set[int] = set()
-        """What ran a graph once, by its id."""
         self.parameters: dict[str, Any] = self._made(program) if beside is None else beside.parameters
-        self.memory = StateMemory(self.parameters, self.types, self.context, self._placing)
-        self._host_work = HostWork(self.memory)
+        self.memory = StateMemory(self.parameters, self.types, self.context)
         if live is not None:
             self._take_new_values(program, live)
         for file in {v.data.file for v in program.state.values() if isinstance(v.data, MappedData)}:
@@ -95,9 +81,8 @@ class Engine:
         self.unrepeatable: list[str] = []
         """Random primitives whose generator MindSpore keeps for itself: a saved state does not say where they stand."""
         known, known_idle = ({}, {}) if beside is None else self._shared_with(beside)
-        # The last graph of a cycle first: it updates the weights, and what is added up for it stands as they do.
         self._runners: dict[str, Any] = {
-            name: known[name] if name in known else self._load(graph) for name, graph in reversed(self.graphs.items())
+            name: known[name] if name in known else self._load(graph) for name, graph in self.graphs.items()
         }
         idle = {n: known_idle[n] if n in known_idle else self._load_idle(graph) for n, graph in self.graphs.items()}
         self._idle: dict[str, Any] = {name: runner for name, runner in idle.items() if runner is not None}
@@ -118,10 +103,10 @@ class Engine:
         """What runs the graphs that both engines have, by name, always and where nothing is measured; the random
         numbers that are next come along."""
         shared = [name for name, graph in self.graphs.items() if graph is beside.graphs.get(name)]
-        for piece in (piece for name in shared for piece in beside._pieces(name)):
-            self.draws.take_over(piece, beside.draws)
-            if piece in beside.context.cleared:
-                self.context.cleared[piece] = beside.context.cleared[piece]
+        for name in shared:
+            self.draws.take_over(name, beside.draws)
+            if name in beside.context.cleared:
+                self.context.cleared[name] = beside.context.cleared[name]
         runners = {name: beside._runners[name] for name in shared}
         return runners, {name: beside._idle[name] for name in shared if name in beside._idle}
 
@@ -152,11 +137,7 @@ class Engine:
         return replace(variable, type=type_, data=data)
 
     def _load(self, graph: Graph) -> Any:
-        """What runs a graph of the schedule: a Cell, or one for each piece of it."""
-        division = divide(graph, self.context)
-        return self._load_whole(graph) if division is None else Divided(division, self._load_whole)
-
-    def _load_whole(self, graph: Graph) -> Any:
+        """A Cell that runs a graph of the schedule."""
         lowered = lower(graph, self.context).graph
         for name, members in self.context.groups.items():
             create_group(name, members)
@@ -165,7 +146,7 @@ class Engine:
         self.draws.add(graph.name, self.context.draws.get(graph.name, ()))
         random = [node for node in lowered.all_nodes() if draws(node)]
         self.unrepeatable += [f"{node.op.name} in {node.scope}" for node in random]
-        return self._compiled(self.context.program, lowered, self.context.hosted.pop(graph.name, None))
+        return self._compiled(self.context.program, lowered)
 
     def _load_idle(self, graph: Graph) -> Any:
         """A Cell that runs a graph without what it measures; None where that is no other graph. Nor may it draw by
@@ -174,19 +155,13 @@ class Engine:
         if idle is None:
             return None
         lowered = lower(idle, self.context).graph
-        part = self.context.hosted.pop(graph.name, None)
-        return None if any(map(draws, lowered.all_nodes())) else self._compiled(self.context.program, lowered, part)
-
-    def hand_out(self) -> list[Any]:
-        """The Parameters, for somebody else to read and write, and to give other memory."""
-        self._placing.is_handed_out = True
-        return list(self.parameters.values())
+        return None if any(map(draws, lowered.all_nodes())) else self._compiled(self.context.program, lowered)
 
     def runner_of(self, program: Program, graph: Graph) -> Any:
         """A Cell that runs a graph on this engine's Parameters; ``program``: whose state the graph takes."""
         return self._compiled(program, lower(graph, Context(program, self.context.target), FOR_ANY_GRAPH).graph)
 
-    def _compiled(self, program: Program, graph: Graph, part: HostPart | None = None) -> Any:
+    def _compiled(self, program: Program, graph: Graph) -> Any:
         import mindspore
 
         from ...ir.formats.mindir.writer import write_mindir
@@ -206,43 +181,24 @@ class Engine:
             finally:
                 leave()
         runner = FunctionRunner if as_function(graph, self.device) else GraphRunner
-        return runner(loaded, [self._parameter(state) for state in graph.states.values()], part)
+        return runner(loaded, [self._parameter(state) for state in graph.states.values()])
 
     def _parameter(self, state: State) -> Any:
         if state.name in self.parameters:
             return self.parameters[state.name]
-        arena = self.context.arenas.by_name.get(state.name)
-        if arena is not None:
-            return self._placing.whole(arena, self.parameters)
         if state.name not in self._copies:
             type_ = tensor_type(state)
             self._copies[state.name] = new_parameter(StateVariable(state.name, type_, ZeroData(type_.nbytes)))
         return self._copies[state.name]
 
     def run(self, name: str, inputs: tuple[Any, ...], measures: bool = True) -> tuple[Any, ...]:
-        """Runs one graph on Tensors and returns its results, which may still be computing, numbers that the host
-        computed as :class:`HostNumber`. ``measures``: whether the cycle is one that is measured."""
+        """Runs one graph on Tensors and returns its results, which may still be computing. ``measures``: whether the
+        cycle is one that is measured."""
         runner = self._runners[name] if measures else self._idle.get(name, self._runners[name])
-        if isinstance(runner, Divided):
-            return runner.run(inputs, self._run, self.memory.look)
-        return self._run(self.graphs[name], runner, inputs)
-
-    def _run(self, graph: Graph, runner: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-        self._placing.begin()
-        results = self.call(runner, graph, (*inputs, *self.draws.next(graph.name)))
-        if id(runner) not in self._has_run:
-            self._has_run.add(id(runner))
-            self._placing.check()
-        if runner.part is not None:
-            results = self._host_work.finish(runner.part, results)
-        if graph.name in self.context.cleared:
-            self.memory.clear(self.context.cleared[graph.name])
+        results = self.call(runner, self.graphs[name], (*inputs, *self.draws.next(name)))
+        if name in self.context.cleared:
+            self.memory.clear(self.context.cleared[name])
         return results
-
-    def _pieces(self, name: str) -> list[str]:
-        """The names of what runs a graph."""
-        runner = self._runners[name]
-        return runner.names if isinstance(runner, Divided) else [name]
 
     def call(self, runner: Any, graph: Graph, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         """Runs a graph by what :meth:`runner_of` made for it."""
@@ -289,14 +245,6 @@ def _warn_of_ranks_apart(ranks: Ranks, graphs: Iterable[Graph]) -> None:
             ranks.rank,
             ranks.size,
         )
-
-
-def _may_place(program: Program, device: str, live: LiveCell | None) -> bool:
-    """Whether the Parameters of a program may get other memory. Those of a live Cell with loops may not: where it was
-    compiled before, it would not see that."""
-    if device != "CPU" or not can_place():
-        return False
-    return live is None or not any(map(recursive_functions, program.graphs.values()))
 
 
 def _tells_addresses() -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,19 +10,15 @@ import numpy as np
 from ...ir.core.primitives import CPU
 from ...ir.core.types import DType, TensorType
 from ..lowering.context import Context
-from .placing import Placing
 
 
 class StateMemory:
     """``parameters``: those of the states that this rank holds, by name. ``types``: of all states, whole."""
 
-    def __init__(
-        self, parameters: Mapping[str, Any], types: Mapping[str, TensorType], context: Context, placing: Placing
-    ):
+    def __init__(self, parameters: Mapping[str, Any], types: Mapping[str, TensorType], context: Context):
         self._parameters = parameters
         self._types = types
         self._context = context
-        self._placing = placing
         self._on_cpu = context.target == CPU
         self._found: dict[str, tuple[int, Any]] = {}
         """The memory of states that the host looked for: where it begins, and as an array."""
@@ -87,7 +83,7 @@ class StateMemory:
 
     def clear(self, names: Sequence[str]) -> None:
         """Writes zeros; a graph on a CPU has been computed when its call returns."""
-        for name in self._placing.clear(names):
+        for name in names:
             view = self.view_of(name)
             if view is None:
                 self.assign(name, self.like(name, self._context.pieces.get(name)))
@@ -102,11 +98,6 @@ class StateMemory:
             if view is not None:
                 self._found[name] = (view.ctypes.data, view)
         return view
-
-    def address_of(self, name: str) -> Callable[[], int]:
-        """What says where the memory of a state begins."""
-        tells: Callable[[], int] = self._parameters[name].data_ptr
-        return tells
 
     def _views(self) -> dict[str, Any]:
         """The state's own memory, where the host can write it: an Assign takes some fifty times as long as a copy.

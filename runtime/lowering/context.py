@@ -6,13 +6,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
 
-from ...ir.analysis.convolutions import convolves
 from ...ir.core.graph import Graph
 from ...ir.core.program import Program
 from ...ir.rewrite.ranks.dealing import Deal, deal
 from ...ir.rewrite.ranks.shares import shared_states
-from .arenas import Arenas
-from .host_part import HostPart
 from .philox import Draw
 
 
@@ -36,17 +33,6 @@ class Context:
     """Whether whoever runs the graphs can clear states."""
     cleared: dict[str, list[str]] = field(default_factory=dict)
     """By graph: the states to clear when it has run."""
-    hosted: dict[str, HostPart] = field(default_factory=dict)
-    """By graph: what is to be computed when it has run."""
-    places: bool = True
-    """Whether whoever runs the graphs can say where the memory of states is."""
-    arenas: Arenas = field(default_factory=Arenas)
-    """Those that graphs use."""
-
-    @cached_property
-    def convolves(self) -> bool:
-        """Whether the program holds convolutions for which oneDNN goes without AVX-512."""
-        return any(map(convolves, self.program.graphs.values()))
 
     @cached_property
     def shared(self) -> set[str]:

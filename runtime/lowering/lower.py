@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ...ir.core.errors import VerifyError
 from ...ir.core.graph import Graph
-from ...ir.rewrite.cpu import broadcasting, clearing, host_clearing, late_casts, staggering, transposing
+from ...ir.rewrite.cpu import broadcasting, host_clearing, transposing
 from . import (
     adasum,
     alone,
@@ -21,25 +21,16 @@ from . import (
     constant_results,
     cropping,
     draws,
-    dropping,
-    finite_test,
     half_state,
-    host_scalars,
-    joint_updates,
-    norm_as_test,
+    measures,
     own_constants,
     ownership,
-    packing,
     predication,
-    reciprocal,
-    row_means,
     seeds,
-    self_products,
     shares,
     world,
 )
 from .context import Context, Lowering, name_of
-from .division import divide
 from .idle import idle_graph
 
 FOR_ANY_GRAPH: tuple[Lowering, ...] = (cropping, own_constants, anchor, constant_results)
@@ -47,8 +38,7 @@ FOR_ANY_GRAPH: tuple[Lowering, ...] = (cropping, own_constants, anchor, constant
 LOWERINGS: tuple[Lowering, ...] = (
     chain, shares, ownership, adasum, alone, world,
     draws, seeds, host_clearing,
-    reciprocal, predication, dropping, host_scalars, half_state, row_means, broadcasting, transposing, late_casts,
-    packing, joint_updates, norm_as_test, self_products, finite_test, clearing, staggering,
+    predication, half_state, broadcasting, transposing, measures,
     *FOR_ANY_GRAPH,
 )  # fmt: skip
 VERIFY = "BOOST_COMPILE_VERIFY_LOWERED"
@@ -90,11 +80,6 @@ def _verify(graph: Graph, lowering: Lowering) -> None:
         raise VerifyError(f"lowering '{name_of(lowering)}' broke the graph: {error}") from error
 
 
-def _pieces(graph: Graph, context: Context) -> list[Graph]:
-    division = divide(graph, context)
-    return [graph] if division is None else division.graphs
-
-
 def print_lowered(context: Context, annotations: bool = False) -> str:
     """All graphs of the program that run, as MindSpore gets them, each under the list of what was done to it."""
     from ...ir.text import print_graph
@@ -102,16 +87,12 @@ def print_lowered(context: Context, annotations: bool = False) -> str:
     program = context.program
     graphs = {name: program.graphs[name] for name in program.schedule.graphs()}
     idle = {f"{name}, where nothing is measured,": idle_graph(graph, program) for name, graph in graphs.items()}
-    pieces = {graph.name: graph for whole in graphs.values() for graph in _pieces(whole, context)}
     parts: list[str] = []
-    for name, graph in reversed([*(pieces | idle).items()]):  # as a session loads them
+    for name, graph in (graphs | idle).items():
         if graph is None:
             continue
         lowered = lower(graph, context)
-        if (part := context.hosted.pop(graph.name, None)) is not None:
-            text = print_graph(part.graph, annotations=annotations, resources=False).rstrip()
-            parts.append("\n".join([f"// -----// IR Left to the session by {name} //----- //", text, ""]))
         steps = [f"// {step}: {what}" for step, what in lowered.steps] or ["// nothing to lower"]
         text = print_graph(lowered.graph, annotations=annotations, resources=False).rstrip()
         parts.append("\n".join([f"// -----// IR Lowered {name} for {context} //----- //", *steps, text, ""]))
-    return "\n".join(reversed(parts))
+    return "\n".join(parts)

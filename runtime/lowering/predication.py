@@ -1,9 +1,10 @@
 """On CPU: updates that an overflow skips always run, with operands by which nothing changes where they are skipped.
 
-A Switch costs 7 µs or more for each weight, slot and gradient that it hands to its function: more than half a step of
-a small network. A rate of 0, a momentum of 1 and a gradient of zeros leave every bit of an ApplyMomentum's state as it
-is, but that a zero may lose its sign. Gradients become zeros in the product that clips or unscales them. One without
-such a product gets one, where all of these cost less than the Switch. A function that does anything else stays.
+MindSpore hands each weight, slot and gradient over to the function behind a Switch, which takes as long as a kernel
+takes to start: more than half a step of a small network. A rate of 0, a momentum of 1 and a gradient of zeros leave
+every bit of an ApplyMomentum's state as it is, but that a zero may lose its sign. Gradients become zeros in the product
+that clips or unscales them. One without such a product gets one, unless all of these would take longer than the Switch.
+A function that does anything else stays.
 """
 
 from __future__ import annotations
@@ -11,25 +12,25 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from ...ir.analysis.effects.effect_list import list_effects
-from ...ir.analysis.effects.state_access import Effect
+from ...ir.analysis.effects.state_access import Effect, state_behind
 from ...ir.analysis.effects.tokens import orders_only
-from ...ir.analysis.functions.calls import forget_unreached
+from ...ir.analysis.functions.calls import forget_unreached, switch_behind
 from ...ir.builders.reduce import BIG
 from ...ir.core.attributes import TensorValue, bits, scalar_tensor
 from ...ir.core.data import from_numpy
-from ...ir.core.graph import Constant, Graph, Node, State, Value
+from ...ir.core.graph import Constant, Graph, GraphRef, Node, State, Value, tensor_type
 from ...ir.core.op import CALL
 from ...ir.core.predicates import is_random, written_operands
-from ...ir.core.primitives import CPU, Family, facts
+from ...ir.core.primitives import CPU, VIEWS, Family, facts
 from ...ir.core.types import DType, TensorType
-from ...ir.core.walk import walk
+from ...ir.core.walk import through, walk
 from ...ir.core.wording import counted
 from ...ir.rewrite.effects.editing import Effects
 from ...ir.rewrite.graft import inline
-from .conditional import Conditional, conditional
 from .context import Context
-from .measures import is_scaling, reads_state
 
 STILL: Mapping[str, Mapping[int, float]] = {
     "Assign": {},
@@ -42,32 +43,54 @@ STILL: Mapping[str, Mapping[int, float]] = {
 """Operands by which a kernel changes nothing: a rate of 0, moments that keep all of themselves, a gradient of zeros. An
 epsilon of 1 keeps the quotient finite that the rate multiplies, and powers of 0 keep the divisor from being zero: those
 of a step count that was not advanced are 1. What is assigned becomes what is there."""
-_ARGUMENT, _KERNEL, _ELEMENT = 7.0, 4.0, 0.0006
-"""Microseconds of an argument of a Switch, of a kernel, of an element of a product (docs/mindir.md)."""
-_SELECTED = BIG
-"""Elements up to which a tensor is selected, which takes three times as long as a product."""
+_TYPES = (DType.FLOAT32, DType.FLOAT16, DType.INT32, DType.INT64)
 
 
 def applies(graph: Graph, context: Context) -> bool:
-    return context.target == CPU and any(True for _ in _conditional_updates(graph))
+    return context.target == CPU and any(True for _ in _updates(graph))
 
 
 def run(graph: Graph, context: Context) -> str:
-    writes = 0
-    for update in list(_conditional_updates(graph)):
-        writes += _move(graph, update)
+    writes = sum(_move(graph, update) for update in list(_updates(graph)))
     forget_unreached(graph)
     return f"{counted(writes, 'write')} that may be skipped made to change nothing then"
 
 
-def _conditional_updates(graph: Graph) -> Iterator[Conditional]:
+@dataclass(frozen=True, slots=True)
+class _Update:
+    """The ``function`` of ``branch``, which ``call`` runs unless ``condition`` is ``skips``; ``given``: what each of
+    its inputs stands for."""
+
+    call: Node
+    condition: Value
+    skips: bool
+    branch: Node
+    function: Graph
+    given: Mapping[Value, Value]
+
+
+def _updates(graph: Graph) -> Iterator[_Update]:
     """The calls that update or do nothing, can be told to change nothing, and gain by it."""
     for call in graph:
-        update = conditional(call)
-        if update is None or not _is_overflow(update.condition):
-            continue
-        if _can_be_still(update) and _pays(update):
+        update = _update(call)
+        if update is not None and _is_overflow(update.condition) and _can_be_still(update) and _pays(update):
             yield update
+
+
+def _update(call: Node) -> _Update | None:
+    """A call of one of two functions, of which the other writes nothing, and whose result nobody takes."""
+    switch = switch_behind(call.operand(0)) if call.op is CALL and call.num_operands == 1 else None
+    if switch is None or not all(orders_only(*use) for use in call.use_sites()):
+        return None
+    branches = [branch for branch in switch.operands[1:] if isinstance(branch, Node) and branch.op.name == "Partial"]
+    called = [branch.operand(0) for branch in branches]
+    functions = [v.graph for v in called if isinstance(v, GraphRef) and len(v.uses) == 1]
+    does = [bool(list_effects(function).writes()) for function in functions]
+    if len(does) < 2 or sum(does) != 1 or any(len(branch.uses) != 1 for branch in branches):
+        return None
+    branch, function = branches[does.index(True)], functions[does.index(True)]
+    given = dict[Value, Value](zip(function.inputs, branch.operands[1:], strict=True))
+    return _Update(call, switch.operand(0), does[1], branch, function, given)
 
 
 def _is_overflow(condition: Value) -> bool:
@@ -82,16 +105,15 @@ def _is_overflow(condition: Value) -> bool:
     return any(facts(node.op).family in (Family.FINITE, Family.OVERFLOWED, Family.STATUS) for node in asked)
 
 
-def _can_be_still(update: Conditional) -> bool:
+def _can_be_still(update: _Update) -> bool:
     """Whether each write is to a state and has operands by which it changes nothing."""
-    given = update.given
     if any(node.op is CALL or is_random(node) for node in update.function):
         return False
     for effect in list_effects(update.function).effects:
         node = effect.node
         if effect.passive and node.op.name == "Load":
             continue
-        written = [given.get(node.operand(i)) for i in written_operands(node)]
+        written = [update.given.get(node.operand(i)) for i in written_operands(node)]
         if node.op.name not in STILL or not all(isinstance(state, State) for state in written):
             return False
         if not all(_is_plain(node.operand(i)) for i in _changed(node)):
@@ -107,31 +129,20 @@ def _is_plain(value: Value) -> bool:
     """Whether a value can be selected, or multiplied by a number."""
     if isinstance(value, Constant) and isinstance(value.value, float):
         return True
-    type_ = value.type
-    if not isinstance(type_, TensorType) or not type_.is_static:
-        return False
-    return type_.dtype in (DType.FLOAT32, DType.FLOAT16) or (type_.dtype in _INTEGERS and type_.size <= _SELECTED)
+    return isinstance(value.type, TensorType) and value.type.is_static and value.type.dtype in _TYPES
 
 
-_INTEGERS = (DType.INT32, DType.INT64)
-
-
-def _pays(update: Conditional) -> bool:
-    """Whether the products that are new, and what is selected, take less time than the Switch."""
-    given = update.given
-    cost = 0.0
+def _pays(update: _Update) -> bool:
+    """Whether all that is multiplied or selected anew is, for each argument of the Switch, less than what a kernel
+    computes in the time in which one starts."""
+    new = 0
     for effect in list_effects(update.function).writes():
         for i in _changed(effect.node):
             value = effect.node.operand(i)
-            size = value.type.size if isinstance(value.type, TensorType) else 1
-            if size == 1:
-                continue
-            if effect.node.op.name == "Assign" and size > _SELECTED:
-                return False
-            source = given.get(value, value)
+            source = update.given.get(value, value)
             if not (_is_product(source) and _taken_once(source) and _taken_once(value)):
-                cost += _KERNEL + size * _ELEMENT
-    return cost < len(update.arguments) * _ARGUMENT
+                new += value.type.size if isinstance(value.type, TensorType) else 1
+    return new < BIG * len(update.given)
 
 
 def _taken_once(value: Value) -> bool:
@@ -139,11 +150,17 @@ def _taken_once(value: Value) -> bool:
 
 
 def _is_product(value: Value) -> bool:
-    """Whether a value is a product with a number."""
-    return isinstance(value, Node) and value.op.name == "Mul" and is_scaling(value)
+    """Whether a value is a product with a number. That of an accumulator is none: a token waits for who reads it."""
+    if not (isinstance(value, Node) and value.op.name in ("Mul", "MulNoNan")):
+        return False
+    of, by = (v.type for v in value.operands)
+    if not (isinstance(of, TensorType) and isinstance(by, TensorType)) or by.shape != ():
+        return False
+    same = value.type == TensorType(of.dtype, of.shape) and by.dtype is of.dtype
+    return same and state_behind(through(value.operand(0), VIEWS)) is None
 
 
-def _move(graph: Graph, update: Conditional) -> int:
+def _move(graph: Graph, update: _Update) -> int:
     """Puts the function in the place of its call; returns how many writes it has."""
     fx = Effects(graph)
     at = next(i for i, effect in enumerate(fx.list) if effect.node is update.call)
@@ -151,10 +168,7 @@ def _move(graph: Graph, update: Conditional) -> int:
     inline(fx, update.call, update.branch)
     count = len(fx.list) - others
     before, moved, after = fx.list[:at], fx.list[at : at + count], fx.list[at + count :]
-    condition, skips = update.condition, update.skips
-    while isinstance(condition, Node) and condition.op.name == "LogicalNot":
-        condition, skips = condition.operand(0), not skips
-    still = _Still(fx, condition, skips, {state for effect in fx.list for state in effect.writes})
+    still = _Still(fx, update.condition, update.skips, {state for effect in fx.list for state in effect.writes})
     fx.list = before
     for effect in moved:
         if not effect.passive:
@@ -180,7 +194,7 @@ class _Still:
         node = effect.node
         if node.op.name == "Assign":
             there = self.fx.load(node.operand(0), initial=False)
-            node.set_operand(1, self._select(there, node.operand(1), scope=node.scope))
+            node.set_operand(1, self._select(there, node.operand(1)))
         for i, number in STILL[node.op.name].items():
             node.set_operand(i, self._instead(node.operand(i), number))
 
@@ -191,37 +205,29 @@ class _Still:
         key = (bits(value.value) if isinstance(value, Constant) else value, number)
         if key not in self.made:
             read = self.fx.load(value) if isinstance(value, State) else value
-            small = not isinstance(value.type, TensorType) or value.type.size == 1 or value.type.dtype in _INTEGERS
-            self.made[key] = self._chosen(read, number) if small else self._product(read)
+            number_ = not isinstance(value.type, TensorType) or value.type.size == 1 or not value.type.dtype.is_float
+            self.made[key] = self._chosen(read, number) if number_ else self._product(read)
         return self.made[key]
 
     def _chosen(self, value: Value, number: float) -> Value:
         graph = self.fx.graph
-        if not isinstance(value.type, TensorType):
-            assert isinstance(value, Constant)
-            assert isinstance(value.value, float)
+        if isinstance(value, Constant) and isinstance(value.value, float):
             value = graph.constant(scalar_tensor("float32", value.value))
-        assert isinstance(value.type, TensorType)
-        return self._select(_full(graph, value.type, number), value)
+        type_ = tensor_type(value)
+        if type_.shape == () and type_.dtype.is_float:
+            still = scalar_tensor(type_.dtype, number)
+        else:
+            still = TensorValue(*from_numpy(np.full(type_.shape, number, str(type_.dtype))))
+        return self._select(graph.constant(still), value)
 
-    def _select(self, still: Value, value: Value, scope: str = "") -> Node:
+    def _select(self, still: Value, value: Value) -> Node:
         both = [still, value] if self.skips else [value, still]
-        return self.fx.graph.create("Select", [self.condition, *both], scope=scope)
+        return self.fx.graph.create("Select", [self.condition, *both], scope="")
 
     def _product(self, value: Value) -> Value:
-        """Zeros where the update is skipped, of infinities and NaN too. A product with a number gets another number,
-        but for that of an accumulator: a token waits for who reads it."""
-        assert isinstance(value.type, TensorType)
-        graph, type_ = self.fx.graph, TensorType(value.type.dtype, value.type.shape)
+        """Zeros where the update is skipped, of infinities and NaN too. A product with a number gets another number."""
+        graph, type_ = self.fx.graph, TensorType(tensor_type(value).dtype, tensor_type(value).shape)
         by: Value = graph.constant(scalar_tensor(type_.dtype, 1.0))
-        if isinstance(value, Node) and _is_product(value) and not reads_state(value.operand(0)):
-            value, by = value.operands
+        if _is_product(value):
+            value, by = value.operands  # type: ignore[attr-defined]  # a product is a node
         return graph.create("MulNoNan", [value, self._instead(by, 0.0)], type_, scope="")
-
-
-def _full(graph: Graph, type_: TensorType, number: float) -> Value:
-    if type_.shape == () and type_.dtype.is_float:
-        return graph.constant(scalar_tensor(type_.dtype, number))
-    import numpy as np
-
-    return graph.constant(TensorValue(*from_numpy(np.full(type_.shape, number, str(type_.dtype)))))

@@ -11,7 +11,6 @@ from ...ir.core.graph import Graph
 from ...ir.core.names import LOSS, LOSS_SCALE, NAMES, OVERFLOW, loss_scale_of
 from ...ir.core.program import Program
 from ..engine.engine import Engine
-from ..lowering.host_part import HostNumber
 
 OWN = frozenset(name.text for name in NAMES if name.kind == "result")
 """Results that passes add, or that have a place of their own; all others are those of the training cell."""
@@ -46,7 +45,6 @@ class CellResult:
         """``outputs``: by name, as :class:`StepResult` has them."""
         import mindspore
 
-        outputs = {name: v.tensor() if isinstance(v, HostNumber) else v for name, v in outputs.items()}
         if self._unnamed and LOSS in outputs:
             return _single(tuple(outputs.values()))
         others = tuple(outputs[name] for name in self._others)

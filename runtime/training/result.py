@@ -35,7 +35,7 @@ class StepResult:
         self.graph = graph
         self.ended_cycle = ended_cycle
         self.raw = raw
-        """Outputs by name as MindSpore returned them; numbers that the host computed as :class:`HostNumber`."""
+        """Outputs by name as MindSpore returned them."""
         self._read: dict[str, Any] = {}
 
     def _value(self, name: str) -> Any:

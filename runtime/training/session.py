@@ -296,7 +296,7 @@ class Session:
         def step(inputs: tuple[Any, ...]) -> Any:
             return results.of(self.step(*inputs).raw)
 
-        return ProgramCell(self._engine.hand_out(), step, self._resume, self._tell_of_pending)
+        return ProgramCell(self._engine.parameters.values(), step, self._resume, self._tell_of_pending)
 
     def _tell_of_pending(self) -> None:
         if self._position:

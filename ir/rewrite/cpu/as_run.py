@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from ...analysis.cost.running_order import running_order
 from ...core.graph import Graph
 from ...core.primitives import CPU
-from . import broadcasting, clearing, host_clearing, late_casts, staggering, transposing
+from . import broadcasting, host_clearing, transposing
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ def as_run(graph: Graph) -> Graph:
 def to_run(graph: Graph) -> None:
     """Makes a graph what :func:`as_run` makes of a copy."""
     here = _OnCpu()
-    for lowering in (host_clearing, broadcasting, transposing, late_casts, clearing, staggering):
+    for lowering in (host_clearing, broadcasting, transposing):
         if lowering.applies(graph, here):
             lowering.run(graph, here)
     for part in graph.all_graphs():

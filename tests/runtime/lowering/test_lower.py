@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 from boost_compile.ir.core.errors import VerifyError
 from boost_compile.ir.core.graph import Graph
-from boost_compile.ir.rewrite.cpu import clearing
 from boost_compile.ir.text import parse_program, print_program
+from boost_compile.runtime.lowering import cropping
 from boost_compile.runtime.lowering.context import Context, name_of
 from boost_compile.runtime.lowering.lower import LOWERINGS, lower
 from boost_compile.tools import compile as compile_command
@@ -20,7 +20,7 @@ import boost_compile as bc
 from tests.tools.support import assert_one_error, shell
 
 HERE = Path(__file__).parent
-CLEARING = (HERE / "clearing.ir").read_text()
+CROPPING = (HERE / "cropping.ir").read_text()
 TRAINS = """
 state %w: float32[4] role=weight
 graph @step(%x: float32[4]) -> (loss) {
@@ -75,13 +75,13 @@ def test_what_breaks_a_graph_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         next(iter(graph)).type = graph.inputs[0].type
         return "wrong"
 
-    program = parse_program(CLEARING)
+    program = parse_program(CROPPING)
     wrong = SimpleNamespace(__name__="lowering.wrong_types", applies=lambda graph, context: True, run=run)
-    graph = program.graphs["clear"]
+    graph = program.graphs["step"]
     graph.inputs[0].type = parse_program("graph @g(%x: int32[3]) {\n  return %x\n}\n").graphs["g"].inputs[0].type
     monkeypatch.setenv("BOOST_COMPILE_VERIFY_LOWERED", "1")
     with pytest.raises(VerifyError, match="lowering 'wrong-types' broke the graph"):
-        lower(graph, Context(program, "cpu"), [wrong, clearing])
+        lower(graph, Context(program, "cpu"), [wrong, cropping])
     monkeypatch.delenv("BOOST_COMPILE_VERIFY_LOWERED")
     assert dict(lower(graph, Context(program, "cpu"), [wrong]).steps) == {"wrong-types": "wrong"}
 
