@@ -17,8 +17,8 @@ class BatchSize(Pass):
 
     The pass follows the batch from the inputs through every node. If it cannot follow or change a node, it raises an
     error that lists all such nodes. The result is the graph that an export at the new size would have given. Divisors
-    in derivatives of means follow. ``constants`` decides about numbers that nothing proves: ones that may be the batch
-    size, and integers 0, n, 2n, … that may number its samples (the gradient of TopK has such).
+    in derivatives of means follow. A number that may be the batch size but need not be, or that may number its samples,
+    is not in the file's words: export at the size that you want.
 
     Changes training: a step sees another number of samples.
 
@@ -32,11 +32,6 @@ class BatchSize(Pass):
     dynamic: bool = option(False, help="any number of samples, known when the graph runs")
     axis: int = option(0, help="the axis of the inputs that is the batch", minimum=0)
     inputs: tuple[str, ...] = option((), help="which inputs hold the batch; without it all of the first one's size")
-    constants: str = option(
-        "refuse",
-        help="the meaning of numbers that may be the batch size, or number samples, but need not",
-        choices=("refuse", "batch", "literal"),
-    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -53,7 +48,7 @@ class BatchSize(Pass):
             if old == self.size:
                 result.miss(f"{graph.name}", f"its batch is {old} already")
                 continue
-            rewrites.append(plan_resize(graph, old, inputs, self.size, self.constants))
+            rewrites.append(plan_resize(graph, old, inputs, self.size))
             result.matched += 1
             result.statistics["from"] = old
             result.statistics["inputs"] = len(inputs)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
 
-from boost_compile.ir.core.primitives import PRIMITIVES, Family, named
+from boost_compile.ir.core.primitives import PRIMITIVES, Facts, Family, named
 
 ROOT = Path(__file__).parents[1]
 TABLE = "ir/core/primitives/"
 STRUCTURE = named(Family.ORDER, Family.TUPLE, Family.CLOSURE)
 """The syntax of graphs: to ask whether a node is a Depend states no fact."""
+KNOWN = {name for name, known in PRIMITIVES.items() if replace(known, samples="") != Facts()} - STRUCTURE
+"""Not those of which the table says nothing but how they treat samples."""
 ALIKE, SHARE = 3, 0.6
 """A collection says what a family says, or another collection, if they share so many primitives (of a family of two:
 both), and this share of the family, or of the smaller collection."""
@@ -75,8 +77,7 @@ def _collected(value: ast.expr, where: str) -> Statement:
 
 
 def _names(nodes: Sequence[ast.expr | None]) -> set[str]:
-    known = PRIMITIVES.keys() - STRUCTURE
-    return {n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str)} & known
+    return {n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str)} & KNOWN
 
 
 def twice(found: list[Statement]) -> Iterator[str]:

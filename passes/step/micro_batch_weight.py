@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ...ir.analysis.batch.joins import ELEMENTS
-from ...ir.analysis.batch.scalars import number_of
+from ...ir.analysis.batch.kinds import number_of
 from ...ir.analysis.training.anatomy import TrainingAnatomy
 from ...ir.analysis.training.network import BACKWARD, FORWARD
 from ...ir.builders.cast import cast

@@ -4,57 +4,53 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...ir.analysis.batch.rules import batch_of
-from ...ir.analysis.batch.scalars import batch_scalars
-from ...ir.analysis.batch.spans import Span
-from ...ir.analysis.batch.sweep import LOST, Batch, Label
-from ...ir.analysis.training.network import network_parts
-from ...ir.core.graph import Node
-from ...ir.rewrite.batch_size.resize import batch_inputs
+from ...ir.analysis.batch.axes import BatchAxes
+from ...ir.analysis.batch.spans import Axes, Span
+from ...ir.core.graph import Node, Value
+from ...ir.core.types import TupleType
+from ...ir.rewrite.batch_size.resize import Followed, batch_inputs, follow
 from .analysed import Analysed
 
 
 def batch_lines(view: Analysed) -> Iterator[str]:
     """The batch is axis 0 of the first input, as for the pass batch-size. PassError where no input has such an axis."""
     size, inputs = batch_inputs(view.graph)
-    batch = batch_of(view.graph, inputs, size)
-    scalars = batch_scalars(view.graph, batch, network_parts(view.graph), "refuse")
-    sites: dict[Node, dict[int, str]] = {}
-    for (user, i), axes in batch.constants.items():
-        step = batch.steps.get((user, i))
-        sites.setdefault(user, {})[i] = f"grows on {_label(axes)}" + (f" by {step}" if step else "")
-    for (user, i), count in scalars.counts.items():
-        sites.setdefault(user, {})[i] = f"is {_count(count, size)}"
+    found = follow(view.graph, inputs, size)
+    axes = found.axes
     if view.chosen is None:
         yield f"batch {size}"
     for body in view.graph.all_graphs():
         if view.chosen is None:
-            yield from (f"{view.name(v)} {_label(batch.labels[v])}" for v in body.inputs if batch.labels.get(v))
+            yield from (f"{view.name(v)} {said}" for v in body.inputs if (said := _label(v, axes)))
         for node in body:
             if view.keeps((node,)):
-                yield from (f"{view.node(node)} {said}" for said in _node(node, batch, sites.get(node, {})))
-                if node in scalars.stuck:
-                    yield f"{view.node(node)} stuck: {scalars.stuck[node]}"
+                yield from (f"{view.node(node)} {said}" for said in _node(node, found, size))
 
 
-def _node(node: Node, batch: Batch, sites: dict[int, str]) -> Iterator[str]:
-    label = batch.labels.get(node, {})
-    if node in batch.stuck:
-        yield f"stuck: {batch.stuck[node]}"
-    elif label is LOST:
-        yield "lost behind what is stuck"
-    elif label:
-        yield _label(label)
-    for i, said in sorted(sites.items()):
-        yield f"operand {i} {said}"
-    if ends := batch.ends.get(node):
-        yield f"ends with {_label(dict.fromkeys(sorted(ends), Span()))}"
+def _node(node: Node, found: Followed, size: int) -> Iterator[str]:
+    axes = found.axes
+    if node not in axes.stuck:
+        if label := _label(node, axes):
+            yield label
+        for i in range(node.num_operands):
+            if held := axes.constants.get((node, i)):
+                yield f"operand {i} grows on {_axes(held)}"
+            if (node, i) in found.counts:
+                yield f"operand {i} is {_count(found.counts[node, i], size)}"
+    if node in found.stuck:
+        yield f"stuck: {found.stuck[node]}"
 
 
-def _label(label: Label) -> str:
-    if isinstance(label, tuple):
-        return f"({', '.join(_label(part) if part else '-' for part in label)})"
-    return " and ".join(f"axis {axis}{_span(span)}" for axis, span in sorted(label.items()))
+def _label(value: Value, axes: BatchAxes, path: tuple[int, ...] = ()) -> str:
+    if value not in axes.holding:
+        return ""
+    if isinstance(value.type, TupleType) and not path:
+        return f"({', '.join(_label(value, axes, (k,)) or '-' for k in range(len(value.type.elements)))})"
+    return _axes(axes.held.get((value, path), {}))
+
+
+def _axes(axes: Axes) -> str:
+    return " and ".join(f"axis {axis}{_span(span)}" for axis, span in sorted(axes.items()))
 
 
 def _span(span: Span) -> str:

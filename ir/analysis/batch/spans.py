@@ -23,7 +23,6 @@ class Span(NamedTuple):
 
 Axes = Mapping[int, Span]
 """The axes of one tensor that hold the batch."""
-NONE: Axes = {}
 
 
 def reshaped(source: Sequence[int], axes: Axes, target: Sequence[int]) -> Axes:
@@ -33,6 +32,7 @@ def reshaped(source: Sequence[int], axes: Axes, target: Sequence[int]) -> Axes:
     then it is the axis that holds nothing else.
     """
     found: dict[int, Span] = {}
+    said = f"it reshapes {list(source)} to {list(target)}"
     for axis, span in axes.items():
         around = (source[:axis], source[axis + 1 :])
         if any(d <= 0 for part in around for d in part):
@@ -46,13 +46,11 @@ def reshaped(source: Sequence[int], axes: Axes, target: Sequence[int]) -> Axes:
                 continue
             if before % prod(ahead) == 0 and after % prod(behind) == 0:
                 fitting.append((j, Span(before // prod(ahead), after // prod(behind))))
-        if len(fitting) > 1:
-            fitting = sorted(fitting, key=lambda f: (f[1] != Span(), abs(f[0] - axis)))
         if not fitting:
-            raise Stuck(f"it reshapes {list(source)} to {list(target)}, where no axis holds the whole batch")
-        j, new = fitting[0]
+            raise Stuck(f"{said}, where no axis holds the whole batch")
+        j, new = min(fitting, key=lambda f: (f[1] != Span(), abs(f[0] - axis)))
         if j in found or (len(axes) > 1 and new != span):
-            raise Stuck(f"it reshapes {list(source)} to {list(target)}, which joins axes that both hold the batch")
+            raise Stuck(f"{said}, which joins axes that both hold the batch")
         found[j] = new
     return found
 

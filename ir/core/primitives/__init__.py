@@ -13,11 +13,12 @@ Operand positions: as MindSpore 2.10 exports them; prim types: such as it takes 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 
 from ..attributes import Attribute
 from ..op import CALL, NO_ATTRIBUTES, Op
-from . import arithmetic, chance, layers, optimizers, outside, products, reductions, shapes, state, structure
+from . import arithmetic, chance, layers, optimizers, outside, products, reductions, samples, shapes, state, structure
 from .definition import ASCEND, CPU, EVERYWHERE, GPU, Facts, Family, Table
 
 __all__ = [
@@ -26,8 +27,12 @@ __all__ = [
 ]  # fmt: skip
 
 _FILES = (structure, state, optimizers, arithmetic, products, layers, shapes, reductions, chance, outside)
-PRIMITIVES: Table = {name: known for file in _FILES for name, known in file.TABLE.items()}
 UNLISTED = Facts()
+_TABLE: Table = {name: known for file in _FILES for name, known in file.TABLE.items()}
+PRIMITIVES: Table = {
+    name: replace(_TABLE.get(name, UNLISTED), samples=samples.samples_of(_TABLE, name))
+    for name in {**_TABLE, **samples.NAMED}
+}
 
 
 def facts(op: Op) -> Facts:

@@ -88,6 +88,7 @@ class Facts:
     ``keep``: of dropouts, which operand is the share that is kept (``keep_prob``, where it is no attribute).
     ``seeds``: the two seeds, where they are operands.
     ``random``: never merged or duplicated. ``elementwise``: each element of the result is made of those at its place.
+    ``samples``: how it treats the samples of a batch, in the words of :mod:`.samples`.
     ``kind``: MindSpore's prim type (1 class, 2 function), and ``attributes``: those that every node has; both for
     nodes that a pass makes. Which targets have kernels for it: ``ir/core/kernels/``.
     """
@@ -108,6 +109,7 @@ class Facts:
     seeds: tuple[int, ...] = ()
     random: bool = False
     elementwise: bool = False
+    samples: str = ""
     kind: int = 2
     attributes: Attributes = field(default_factory=lambda: NO_ATTRIBUTES)
 

@@ -7,7 +7,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...analysis.batch.spans import Span
 from ...analysis.training.network import network_parts
 from ...core.data import from_numpy, rounded
 from ...core.errors import PassError, nearest
@@ -90,12 +89,11 @@ class Evaluation:
         rewrite = plan_resize(graph, old, batched, size, runs=runs)
         rewrite.apply()
         values = {**{v.name: v for v in self.graph.inputs}, **results_of(self.graph)}
-        labels = {name: rewrite.batch.labels.get(twin[value]) for name, value in values.items()}
         return replace(
             self,
             program=replace(self.program, graphs={GRAPH: graph}),
             batch="any number of samples" if size is None else counted(size, "sample"),
-            per_sample=frozenset(n for n, label in labels.items() if label == {0: Span()}),
+            per_sample=frozenset(n for n, value in values.items() if rewrite.per_sample(twin[value])),
         )
 
     def with_values(self, values: Mapping[str, Any], origin: str) -> Evaluation:
