@@ -134,6 +134,9 @@ class Kinds:
         name = node.op.name
         if name in ("UpdateState", "Print") or name in BINDING:
             return FIXED
+        if node in self.axes.stuck:
+            met = (f for _, f, _ in self._operands(node) if f.kind is Kind.MIXED)
+            return next(met, mixed(node, self.axes.stuck[node]))
         if name in ("Depend", "Load"):
             return self._taken(node, 0)
         if name == "StopGradient":
@@ -160,8 +163,7 @@ class Kinds:
         met = next((f for f in reached if f.kind is Kind.MIXED), None)
         if met is not None:
             return met
-        why = self.axes.stuck.get(node) or self._crosses(node)
-        if why:
+        if why := self._crosses(node):
             return mixed(node, why)
         if any(f.kind is Kind.ROWS for f in reached) and all(f.kind is Kind.ROWS or is_given(f) for f in reached):
             for f in reached:
