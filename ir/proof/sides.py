@@ -62,8 +62,8 @@ class Sides:
         scratch = Execution(terms, draws_alike=self.alike, target=self.program.target)
         states = {name: terms.make(("state", name)) for name in self.original.state}
         inputs = [terms.make(("input", i)) for i in range(len(self.graph.inputs))]
-        writer = scratch.run(self.graph, states, inputs, Side(self.parts)).writer
-        return {name for name, who in writer.items() if who in ("network", "both")}
+        after = scratch.run(self.graph, states, inputs, Side(self.parts, only=True)).states
+        return {name for name, before in states.items() if after[name] != before}
 
     def _ranks(self) -> Ranks | None:
         if not self.promises.over_ranks:

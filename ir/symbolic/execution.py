@@ -1,17 +1,16 @@
 """Runs a graph on terms: what it leaves in each state and what it returns, as functions of states, inputs and draws.
 
-Nodes run in the order of the list. That is the order of their effects where no two of them race
-(:mod:`..analysis.effects.races`), so tokens say nothing more and drop out. A random primitive gets a serial number
-among the draws with the same operands. A branch runs both ways, and what comes of it is joined by its condition. A
-function that calls itself is a term of its body, with its arguments as formal ones.
+The graph is a pure function first (:mod:`..memory.discharge`), so memory and tokens are gone. Nodes run in the order
+of the list; what prints or sends keeps it. A random primitive gets a serial number among the draws with the same
+operands. A branch runs both ways, and what comes of it is joined by its condition. A function that calls itself is a
+term of its body, with its arguments as formal ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from ..analysis.effects.state_access import summarize
 from ..analysis.effects.tokens import orders_only
 from ..analysis.functions.calls import recursive_functions
 from ..analysis.training.network import BACKWARD
@@ -19,16 +18,16 @@ from ..core.attributes import MonadValue, TensorValue, bits
 from ..core.errors import Error
 from ..core.graph import Constant, Graph, GraphRef, Input, Node, State, Value
 from ..core.op import CALL, MAKE_TUPLE
-from ..core.predicates import is_effect, is_float_tensor, is_random, rests, written_operands
+from ..core.predicates import is_float_tensor, is_random, rests
 from ..core.primitives import CPU, Family, facts, make_op
 from ..core.primitives.calls import CODES, names_type
 from ..core.sites import site
-from ..core.types import IOMONAD, DType, TensorType, TupleType, is_monad
-from ..core.walk import live_nodes
+from ..core.types import DType, TupleType, is_monad
+from ..memory.discharge import Body, Functional, Undischarged, Write, discharge
 from ..rewrite.seeds import SEED_ATTRIBUTES
 from .products import product_of
 from .terms import AVERAGED, VARIES, Terms
-from .things import Choice, Closure, Memory, Ref, Thing
+from .things import Choice, Closure, Thing
 
 WORLD = "\0output"
 """The state that stands for what a graph prints and sends."""
@@ -60,7 +59,6 @@ class Outcome:
     result: list[int]
     network: set[int]
     seams: dict[int, Node]
-    writer: dict[str, str] = field(default_factory=dict)
 
 
 class Execution:
@@ -71,35 +69,35 @@ class Execution:
         self.terms = terms
         self.target = target
         self.draws_alike = draws_alike
-        self._lives: dict[Graph, list[Node]] = {}
+        self._pure: dict[Graph, Functional] = {}
         self._constants: dict[Constant, int | None] = {}
         self.functions: dict[Graph, int] = {}
         self._recursive: dict[Graph, set[str]] = {}
 
     def run(self, graph: Graph, states: Mapping[str, int], inputs: Sequence[int], side: Side | None = None) -> Outcome:
         """:class:`Unproved` for what cannot be followed."""
-        run = _Run(self, graph, side)
-        world = self.terms.make(("state", WORLD), traits=VARIES)
-        held: dict[str | int, int] = {WORLD: world}
-        held.update(states)
-        memory = Memory(held)
-        result = run.body(graph, dict(zip(graph.inputs, inputs, strict=True)), memory, 0)
-        assert not isinstance(result, Tail)
-        after = {str(name): memory.held[name] for name in [*states, WORLD]}
-        return Outcome(after, run.flat(result, memory), run.network, run.seams, run.writer)
+        pure = self.pure(graph)
+        run = _Run(self, pure, side, states)
+        main = pure.graph
+        returned, *after = run.whole(main, inputs)
+        places = pure.bodies[main].places
+        left = {place.name: run.term(value) for place, value in zip(places, after, strict=False)}
+        after_all = {name: left.get(name, before) for name, before in states.items()}
+        return Outcome({**after_all, WORLD: run.world}, run.flat(returned), run.network, run.seams)
+
+    def pure(self, graph: Graph) -> Functional:
+        if graph not in self._pure:
+            try:
+                self._pure[graph] = discharge(graph)
+            except Undischarged as error:
+                raise Unproved(str(error)) from None
+        return self._pure[graph]
 
     def constant(self, value: Constant) -> int | None:
         if value not in self._constants:
             token = isinstance(value.value, MonadValue)
             self._constants[value] = None if token else self.terms.constant(value.value)
         return self._constants[value]
-
-    def live(self, graph: Graph) -> list[Node]:
-        found = self._lives.get(graph)
-        if found is None:
-            live = live_nodes([graph.result])
-            found = self._lives[graph] = [n for n in graph if n in live]
-        return found
 
     def recursive(self, main: Graph) -> set[str]:
         """The functions that may call themselves, through others too."""
@@ -109,17 +107,27 @@ class Execution:
         return found
 
 
+Packed = Callable[[Graph, Thing], Thing]
+"""What a call gives, of a function and what this gave."""
+
+
 @dataclass(frozen=True)
 class Tail:
-    """A call that is still to run: the last that its function does."""
+    """A call that is still to run: the last that its function does. ``packed``: what it gives; ``then``: what follows
+    of that."""
 
     node: Node
     callee: Thing
     extra: tuple[Thing, ...]
+    packed: Packed
+    then: Callable[[Thing], Thing]
 
     @property
     def arguments(self) -> tuple[Thing, ...]:
         return (*self.callee.bound, *self.extra) if isinstance(self.callee, Closure) else self.extra
+
+    def finish(self, function: Graph, given: Thing) -> Thing:
+        return self.then(self.packed(function, given))
 
 
 def _same_function(one: Thing | Tail, other: Thing | Tail) -> Graph | None:
@@ -133,105 +141,103 @@ def _same_function(one: Thing | Tail, other: Thing | Tail) -> Graph | None:
 
 
 class _Run:
-    def __init__(self, owner: Execution, main: Graph, side: Side | None):
+    def __init__(self, owner: Execution, pure: Functional, side: Side | None, states: Mapping[str, int]):
         self.owner = owner
         self.terms = owner.terms
         self.side = side
-        self.main = main
+        self.parts: Mapping[Node, str] = {} if side is None else side.parts
+        self.pure = pure
+        self.main = pure.graph
+        self.states = states
         self.network: set[int] = set()
         self.seams: dict[int, Node] = {}
-        self.writer: dict[str, str] = {}
+        self.world = self.terms.make(("state", WORLD), traits=VARIES)
         self._draws: dict[tuple[object, ...], int] = {}
-        self._places = 0
         self._steps = 0
-        self._most = 40 * (main.total_nodes() + 1000)
-        self._written: dict[Graph, set[Value]] = {}
+        self._most = 40 * (self.main.total_nodes() + 1000)
         self._tails: dict[Graph, Node | None] = {}
 
     # -- a body ------------------------------------------------------------------------------------------------
 
-    def body(
-        self, graph: Graph, given: Mapping[Input, Thing], memory: Memory, depth: int, last: Node | None = None
+    def whole(self, graph: Graph, given: Sequence[Thing]) -> tuple[Thing, ...]:
+        """What a body gives: what it returns, then what it leaves."""
+        found = self._rest(graph, iter(graph), dict(zip(graph.inputs, given, strict=True)), 0)
+        assert isinstance(found, tuple)
+        return found
+
+    def _rest(
+        self, graph: Graph, nodes: Iterator[Node], env: dict[Value, Thing], depth: int, last: Node | None = None
     ) -> Thing | Tail:
-        """``last``: a call that is not run but given back."""
+        """Runs these nodes, the last of a body. ``last``: a call that is not run but given back."""
         if depth > _DEEPEST:
             raise Unproved(f"function '{graph.name}' is called more than {_DEEPEST} calls deep")
-        env = dict[Value, Thing]()
-        for formal, thing in given.items():
-            env[formal] = thing
-        side = self.side
-        parts = None if side is None else side.parts
-        places = self._places_of(graph)
-        for node in self.owner.live(graph):
-            name = node.op.name
-            if name == "UpdateState":
-                continue
+        body, side = self.pure.bodies[graph], self.side
+        for node in nodes:
             self._steps += 1
             if self._steps > self._most:
                 raise Unproved("functions call functions too often to follow all calls")
             things = [self._thing(v, env) for v in node._operands]
-            inside = parts is not None and node in parts
+            inside = self._inside(node)
             if side is not None and side.mean is not None:
-                self._cross(node, things, inside, memory)
-            if node is last:
-                return Tail(node, things[0], tuple(things[1:]))
-            value = self._node(node, name, things, memory, inside, depth)
-            if node in places and isinstance(value, int):
-                self._places += 1
-                memory.held[self._places] = value
-                value = Ref(self._places)
+                self._cross(node, things, inside)
+            if node.op is CALL:
+                if node is last:
+                    return self._tail(body, node, things, self._resumed(graph, nodes, env, node, depth))
+                value = self._followed(self._tail(body, node, things, _given), depth)
+            else:
+                value = self._node(body, node, things, inside)
             env[node] = value
             if inside and isinstance(value, int):
                 self.network.add(value)
         return self._thing(graph.result, env)
 
-    def _places_of(self, graph: Graph) -> set[Value]:
-        """Tensors that the graph makes and then writes in place."""
-        found = self._written.get(graph)
-        if found is None:
-            found = set()
-            for node in graph:
-                for i in written_operands(node) if is_effect(node) else ():
-                    value = node.operand(i)
-                    while isinstance(value, Node) and (
-                        value.op.name == "Depend" or (is_effect(value) and bool(getattr(value.type, "ref", "")))
-                    ):
-                        at = written_operands(value) if value.op.name != "Depend" else (0,)
-                        if not at:
-                            break
-                        value = value.operand(at[0])
-                    if isinstance(value, Node):
-                        found.add(value)
-            self._written[graph] = found
-        return found
+    def _resumed(
+        self, graph: Graph, nodes: Iterator[Node], env: dict[Value, Thing], call: Node, depth: int
+    ) -> Callable[[Thing], Thing]:
+        """What a body gives, of what its last call gave."""
+        rest = list(nodes)
+
+        def resume(given: Thing) -> Thing:
+            env[call] = given
+            if self._inside(call) and isinstance(given, int):
+                self.network.add(given)
+            found = self._rest(graph, iter(rest), env, depth)
+            assert not isinstance(found, Tail)
+            return found
+
+        return resume
+
+    def _inside(self, node: Node) -> bool:
+        return bool(self.parts) and self.pure.source.get(node) in self.parts
 
     def _thing(self, value: Value, env: Mapping[Value, Thing]) -> Thing:
         if isinstance(value, (Node, Input)):
-            return env.get(value)  # a token that only orders has no entry
+            return env.get(value)
         if isinstance(value, State):
-            return Ref(value.name)
+            if value.name not in self.states:
+                raise Unproved(f"state '{value.name}' is not known")
+            return self.states[value.name]
         if isinstance(value, Constant):
             return self.owner.constant(value)
         assert isinstance(value, GraphRef)
         return Closure(value.graph, ())
 
-    def _cross(self, node: Node, things: list[Thing], inside: bool, memory: Memory) -> None:
+    def _cross(self, node: Node, things: list[Thing], inside: bool) -> None:
         """A gradient that leaves the backward part becomes what the update side is to take for it."""
-        assert self.side is not None
         if inside:
             if any(isinstance(t, int) and self.terms.traits[t] & AVERAGED for t in things):
                 raise Unproved(f"the network takes an averaged gradient (by {site(node)})")
             return
         for i, v in enumerate(node._operands):
-            backward = isinstance(v, Node) and self.side.parts.get(v) == BACKWARD and not is_monad(v.type)
-            if backward and not orders_only(node, i):
-                things[i] = self._averaged(things[i], v, memory)  # type: ignore[arg-type]
+            source = self.pure.source.get(v) if isinstance(v, Node) and not is_monad(v.type) else None
+            if source is not None and self.parts.get(source) == BACKWARD and not orders_only(node, i):
+                things[i] = self._averaged(things[i], source)
 
-    def _averaged(self, thing: Thing, node: Node, memory: Memory) -> Thing:
+    def _averaged(self, thing: Thing, node: Node) -> Thing:
         assert self.side is not None
         assert self.side.mean is not None
         if isinstance(thing, tuple):
-            return tuple(self._averaged(t, node, memory) for t in thing)
+            return tuple(self._averaged(t, node) for t in thing)
         if isinstance(thing, int) and self.terms.heads[thing][0] in ("mean", "all"):
             return thing
         if isinstance(thing, int):
@@ -245,11 +251,10 @@ class _Run:
 
     # -- a node ------------------------------------------------------------------------------------------------
 
-    def _node(self, node: Node, name: str, things: list[Thing], memory: Memory, inside: bool, depth: int) -> Thing:
+    def _node(self, body: Body, node: Node, things: list[Thing], inside: bool) -> Thing:
+        name = node.op.name
         if name == "Depend":
             return things[0]
-        if name == "Load":
-            return self._read(things[0], memory) if isinstance(things[0], Ref) else things[0]
         if name in MAKE_TUPLE:
             return tuple(things)
         if name in ("TupleGetItem", "list_getitem"):
@@ -260,10 +265,8 @@ class _Run:
                 raise Unproved(f"a function that cannot be followed ({site(node)})")
             return Closure(function.function, (*function.bound, *things[1:]))
         if name == "Switch":
-            return self._chosen(self._term(things[0], memory), things[1], things[2], memory)
-        if node.op is CALL:
-            return self._call(node, things[0], tuple(things[1:]), memory, depth)
-        return self._primitive(node, name, things, memory, inside)
+            return self._chosen(self.term(things[0]), things[1], things[2])
+        return self._primitive(body, node, things, inside)
 
     def _item(self, node: Node, things: list[Thing]) -> Thing:
         whole, at = things
@@ -280,7 +283,7 @@ class _Run:
             return whole[index]
         if isinstance(whole, Choice):
             return self._chosen(
-                whole.condition, self._element(whole.yes, index, node), self._element(whole.no, index, node), None
+                whole.condition, self._element(whole.yes, index, node), self._element(whole.no, index, node)
             )
         if not isinstance(whole, int):
             raise Unproved(f"{taker} takes an element of what is no tuple")
@@ -289,20 +292,25 @@ class _Run:
             return terms.arguments[whole][index]
         if terms.heads[whole][0] == "ite":
             condition, yes, no = terms.arguments[whole]
-            return self._chosen(condition, self._element(yes, index, node), self._element(no, index, node), None)
+            return self._chosen(condition, self._element(yes, index, node), self._element(no, index, node))
         shape = None if node is None else terms.type(node.type)[1]
-        return terms.make(("item", index), (whole,), shape, node)
+        return terms.make(("item", index), (whole,), shape, node and self.source(node))
 
-    def _primitive(self, node: Node, name: str, things: list[Thing], memory: Memory, inside: bool) -> Thing:
-        terms, known, op = self.terms, facts(node.op), node.op
+    def source(self, node: Node) -> Node:
+        """The node of the graph that was run."""
+        return self.pure.source[node]
+
+    def _primitive(self, body: Body, node: Node, things: list[Thing], inside: bool) -> Thing:
+        terms, known, op, name = self.terms, facts(node.op), node.op, node.op.name
         operands = node._operands
         taken = [i for i, v in enumerate(operands) if not is_monad(v.type)]
-        arguments = tuple(self._term(things[i], memory) for i in taken)
+        arguments = tuple(self.term(things[i]) for i in taken)
         if not terms.rounds:
             arguments = tuple(self._named_type(node, i, a) for i, a in zip(taken, arguments, strict=True))
             if (product := product_of(node, arguments, terms)) is not None:
                 return product
-        said, shape = terms.type(node.type)
+        write, made_by = body.writes.get(node), self.source(node)
+        said, shape = terms.type(node.type if write is None else write.result)
         copies = known.family is Family.COPY and not known.writes and len(arguments) == 1
         if copies or (not terms.rounds and _is_cast(node)):
             return arguments[0]
@@ -312,19 +320,14 @@ class _Run:
             serial = self._draws[key] = self._draws.get(key, -1) + 1
             if self.owner.draws_alike and known.seeds:
                 arguments = tuple(a for i, a in zip(taken, arguments, strict=True) if i not in known.seeds)
-            return terms.make((*head, serial), arguments, shape, node, VARIES)
-        effect = is_effect(node)
-        written = list(written_operands(node)) if effect else []
-        if rests(node):
-            written = []
-        elif known.statistics:
-            written = sorted({*written, *known.statistics})
-        if not effect and not written:
-            made = terms.make(("op", name, terms.op(op), said), arguments, shape, node)
+            return terms.make((*head, serial), arguments, shape, made_by, VARIES)
+        if write is None:
+            made = terms.make(("op", name, terms.op(op), said), arguments, shape, made_by)
             return self._again(node, name, arguments, made)
         if self.side is not None and self.side.only and not inside:
-            return terms.make(("left out", name, node.name), arguments, shape, node, AVERAGED)
-        return self._effect(node, name, things, taken, arguments, written, memory, inside)
+            left_out = terms.make(("left out", name, node.name), arguments, shape, made_by, AVERAGED)
+            return (left_out, *(things[i] for i in write.taken)) if write.taken else left_out
+        return self._effect(node, write, arguments, inside)
 
     def _named_type(self, node: Node, i: int, argument: int) -> int:
         """An operand; where it is the number of a type of floating-point numbers, that of the one type that is left."""
@@ -374,78 +377,69 @@ class _Run:
         left = {n for pair in SEED_ATTRIBUTES for n in pair}
         return (frozenset((k, v) for k, v in node.op.key[1] if k not in left),)
 
-    def _effect(
-        self, node: Node, name: str, things: list[Thing], taken: list[int], arguments: tuple[int, ...],
-        written: list[int], memory: Memory, inside: bool,
-    ) -> Thing:  # fmt: skip
-        terms, known = self.terms, facts(node.op)
-        said, shape = terms.type(node.type)
-        places: list[Ref] = []
-        for i in written:
-            thing = things[i]
-            if not isinstance(thing, Ref):
-                raise Unproved(f"{site(node)} writes what is no state and no tensor of its own graph")
-            places.append(thing)
-        if len({p.place for p in places}) < len(places):
-            raise Unproved(f"{site(node)} writes one state as two of its operands")
+    def _effect(self, node: Node, write: Write, arguments: tuple[int, ...], inside: bool) -> Thing:
+        """The result of an effect, and what it leaves in what it writes."""
+        terms, known, name, source = self.terms, facts(node.op), node.op.name, self.source(node)
+        said, shape = terms.type(write.result)
         head: tuple[object, ...] = (name, terms.op(node.op))
-        outside = self._prints(node) or not places
-        if outside:
-            arguments = (*arguments, self._read(Ref(WORLD), memory))
-            memory.held[WORLD] = terms.make(("written", *head, "output"), arguments, None, node, VARIES)
-        for k, (place, at) in enumerate(zip(places, written, strict=True)):
-            value = node._operands[at].type
-            of, form = terms.type(value)
+        if write.outside:
+            arguments = (*arguments, self.world)
+            self.world = terms.make(("written", *head, "output"), arguments, None, source, VARIES)
+        left: list[int] = []
+        for k, at in enumerate(write.taken):
+            of, form = terms.type(node._operands[at].type)
             if name == "Assign" and len(arguments) == 2:
                 new = arguments[1]
                 if terms.shapes[new] != form:
-                    new = terms.make(("written", *head, k, of), arguments, form, node)
+                    new = terms.make(("written", *head, k, of), arguments, form, source)
             elif known.pure and len(arguments) in (2, 3):
-                new = terms.make(("op", known.pure, terms.op(make_op(known.pure)), of), arguments, form, node)
+                new = terms.make(("op", known.pure, terms.op(make_op(known.pure)), of), arguments, form, source)
             else:
-                new = terms.make(("written", *head, k, of), arguments, form, node)
-            memory.held[place.place] = new
-            if isinstance(place.place, str):
-                part = "network" if inside else "update"
-                self.writer[place.place] = part if self.writer.get(place.place, part) == part else "both"
+                new = terms.make(("written", *head, k, of), arguments, form, source)
+            left.append(new)
             if inside:
                 self.network.add(new)
-        if places and isinstance(node.type, TensorType) and node.type.ref:
-            return places[0]
-        return terms.make(("op", *head, said), arguments, shape, node)
-
-    @staticmethod
-    def _prints(node: Node) -> bool:
-        last = node._operands[-1].type if node._operands else None
-        return last == IOMONAD or bool(node.op.attributes.get("side_effect_io"))
+        result = terms.make(("op", *head, said), arguments, shape, source)
+        return (result, *left) if left else result
 
     # -- calls -------------------------------------------------------------------------------------------------
 
-    def _call(self, node: Node, callee: Thing, extra: tuple[Thing, ...], memory: Memory, depth: int) -> Thing:
-        mine = Memory({}, memory)
-        result = self._settled(self._followed(Tail(node, callee, extra), mine, depth), mine)
-        for place, value in mine.held.items():
-            if isinstance(place, str) or memory.read(place) is not None:
-                memory.held[place] = value
-        return result
+    def _tail(self, body: Body, node: Node, things: Sequence[Thing], then: Callable[[Thing], Thing]) -> Tail:
+        """A call. It takes what it may write behind its other operands."""
+        write = body.writes.get(node)
+        count = 0 if write is None else len(write.taken)
+        own = things[1 : len(things) - count]
+        held = things[len(things) - count :]
 
-    def _followed(self, call: Thing | Tail, memory: Memory, depth: int) -> Thing:
-        """What a call returns, and the calls that functions end with."""
+        def packed(function: Graph, given: Thing) -> Thing:
+            places = self.pure.bodies[function].places
+            formals = (None,) * count if write is None else write.formals.get(function.name)
+            if formals is None or {*places} - {function.inputs[i] for i in formals if i is not None}:
+                raise Unproved(f"{site(node)} calls '{function.name}', which writes what cannot be followed")
+            assert isinstance(given, tuple)
+            left = [h if i is None else given[1 + places.index(function.inputs[i])]
+                    for i, h in zip(formals, held, strict=True)]  # fmt: skip
+            return (given[0], *left) if count else given[0]
+
+        return Tail(node, things[0], tuple(own), packed, then)
+
+    def _followed(self, call: Thing | Tail, depth: int) -> Thing:
+        """What a call gives, and the calls that functions end with."""
         inside = False
         while isinstance(call, Tail):
-            inside |= self.side is not None and call.node in self.side.parts
-            call = self._step(call, memory, depth)
+            inside |= self._inside(call.node)
+            call = self._step(call, depth)
         if inside and isinstance(call, int):
             self.network.add(call)
         return call
 
-    def _step(self, call: Tail, memory: Memory, depth: int) -> Thing | Tail:
+    def _step(self, call: Tail, depth: int) -> Thing | Tail:
         """Runs a function up to the call that it ends with."""
         node, callee = call.node, call.callee
         if isinstance(callee, Choice):
-            return self._both(call, callee, memory, depth)
+            return self._both(call, callee, depth)
         if isinstance(callee, int) and self.terms.name(callee) in ("item", "apply"):
-            return self._apply(node, callee, call.extra, memory)  # a function that a loop made
+            return call.then(self._apply(node, callee, call.extra))  # a function that a loop made
         if not isinstance(callee, Closure):
             raise Unproved(f"{site(node)} calls a function that cannot be followed")
         function, given = callee.function, (*callee.bound, *call.extra)
@@ -453,81 +447,67 @@ class _Run:
             raise Unproved(f"{site(node)} calls '{function.name}' with {len(given)} arguments, and it takes "
                            f"{len(function.inputs)}")  # fmt: skip
         if function.name in self.owner.recursive(self.main):
-            return self._loop(node, function, given, memory)
-        arguments = dict(zip(function.inputs, given, strict=True))
-        return self.body(function, arguments, memory, depth + 1, self._tail_of(function))
+            return call.then(self._apply(node, self._function(function), given))
+        env = dict[Value, Thing](zip(function.inputs, given, strict=True))
+        found = self._rest(function, iter(function), env, depth + 1, self._tail_of(function))
+        if not isinstance(found, Tail):
+            return call.finish(function, found)
+        resume = found.then
+        return Tail(found.node, found.callee, found.extra, found.packed, lambda v: call.finish(function, resume(v)))
 
-    def _both(self, call: Tail, choice: Choice, memory: Memory, depth: int) -> Thing | Tail:
+    def _both(self, call: Tail, choice: Choice, depth: int) -> Thing | Tail:
         """Both branches. Where they end with a call of one function, it is called once, on what they leave: each
         choice after another would otherwise double what is run."""
-        condition, one, other = choice.condition, Memory({}, memory), Memory({}, memory)
-        yes = self._step(Tail(call.node, choice.yes, call.extra), one, depth)
-        no = self._step(Tail(call.node, choice.no, call.extra), other, depth)
+        condition, before = choice.condition, self.world
+        yes = self._step(Tail(call.node, choice.yes, call.extra, call.packed, _given), depth)
+        after, self.world = self.world, before
+        no = self._step(Tail(call.node, choice.no, call.extra, call.packed, _given), depth)
         if (function := _same_function(yes, no)) is not None:
-            assert isinstance(yes, Tail)
-            assert isinstance(no, Tail)
-            pairs = zip(yes.arguments, no.arguments, strict=True)
-            given = tuple(self._either(condition, a, b, one, other) for a, b in pairs)
-            self._join(condition, one, other, memory)
-            return Tail(yes.node, Closure(function, ()), given)
-        yes, no = self._followed(yes, one, depth), self._followed(no, other, depth)
-        yes, no = self._settled(yes, one), self._settled(no, other)
-        self._join(condition, one, other, memory)
-        return self._chosen(condition, yes, no, memory)
+            one, other = yes, no
+            assert isinstance(one, Tail)
+            assert isinstance(other, Tail)
+            self.world = ite(self.terms, condition, after, self.world)
+            pairs = zip(one.arguments, other.arguments, strict=True)
+            given = tuple(self._either(condition, a, b) for a, b in pairs)
 
-    def _join(self, condition: int, one: Memory, other: Memory, memory: Memory) -> None:
-        """What two branches left in each place."""
-        for place in {**one.held, **other.held}:
-            if isinstance(place, int) and memory.read(place) is None:
-                continue  # a tensor that a branch made for itself
-            memory.held[place] = self._ite(condition, self._read(Ref(place), one), self._read(Ref(place), other))
+            def packed(function: Graph, found: Thing) -> Thing:
+                return self._chosen(condition, one.finish(function, found), other.finish(function, found))
 
-    def _either(self, condition: int, yes: Thing, no: Thing, one: Memory, other: Memory) -> Thing:
+            return Tail(one.node, Closure(function, ()), given, packed, call.then)
+        without, self.world = self.world, after
+        yes = self._followed(yes, depth)
+        after, self.world = self.world, without
+        no = self._followed(no, depth)
+        self.world = ite(self.terms, condition, after, self.world)
+        return call.then(self._chosen(condition, yes, no))
+
+    def _either(self, condition: int, yes: Thing, no: Thing) -> Thing:
         """An argument that two branches give on."""
         if isinstance(yes, tuple) and isinstance(no, tuple) and len(yes) == len(no):
-            return tuple(self._either(condition, a, b, one, other) for a, b in zip(yes, no, strict=True))
-        if yes == no:
-            return yes
-        yes = self._read(yes, one) if isinstance(yes, Ref) else yes
-        no = self._read(no, other) if isinstance(no, Ref) else no
-        return self._chosen(condition, yes, no, None)
+            return tuple(self._either(condition, a, b) for a, b in zip(yes, no, strict=True))
+        return yes if yes == no else self._chosen(condition, yes, no)
 
     def _tail_of(self, graph: Graph) -> Node | None:
-        """The call that a function ends with: its result is that of the function, and only tokens stand behind it."""
+        """The call that a function ends with: what follows only takes its result apart."""
         if graph not in self._tails:
-            live, value, passed = self.owner.live(graph), graph.result, set[Node]()
-            while isinstance(value, Node) and value.op.name == "Depend":
-                passed.add(value)
-                value = value.operand(0)
-            tail = value if isinstance(value, Node) and value.op is CALL and value.graph is graph else None
-            if tail is not None:
-                behind = {n for n in live[live.index(tail) + 1 :] if n.op.name != "UpdateState"}
-                parts = {} if self.side is None else self.side.parts
-                if behind - passed or any(parts.get(n) != parts.get(tail) for n in passed):
-                    tail = None
+            tail = None
+            for node in reversed(graph):
+                if node.op is CALL:
+                    tail = node
+                    break
+                if node.op.name not in ("TupleGetItem", "Depend") and node is not graph.result:
+                    break
             self._tails[graph] = tail
         return self._tails[graph]
 
-    def _settled(self, thing: Thing, memory: Memory) -> Thing:
-        """What leaves a function holds no place that only the function has."""
-        if isinstance(thing, tuple):
-            return tuple(self._settled(t, memory) for t in thing)
-        if isinstance(thing, Ref) and isinstance(thing.place, int):
-            return self._read(thing, memory)
-        return thing
-
-    def _loop(self, node: Node, function: Graph, given: tuple[Thing, ...], memory: Memory) -> Thing:
-        """A call of a function that may call itself: a primitive of its own, named by what the bodies compute."""
-        return self._apply(node, self._function(function), given, memory)
-
-    def _apply(self, node: Node, function: int, given: tuple[Thing, ...], memory: Memory) -> int:
+    def _apply(self, node: Node, function: int, given: tuple[Thing, ...]) -> int:
         terms = self.terms
-        arguments = (function, *(self._value(t, memory) for t in given if t is not None))
+        arguments = (function, *(self._value(t) for t in given if t is not None))
         serial = 0
         if terms.traits[function] & VARIES:  # it draws
             key = ("apply", arguments)
             serial = self._draws[key] = self._draws.get(key, -1) + 1
-        return terms.make(("apply", serial), arguments, terms.type(node.type)[1], node)
+        return terms.make(("apply", serial), arguments, terms.type(node.type)[1], self.source(node))
 
     def _function(self, entry: Graph) -> int:
         """A term of what a function computes, and all that it may reach; functions in it are named, so a name stands
@@ -543,10 +523,9 @@ class _Run:
                     if isinstance(v, GraphRef) and v.graph.name not in reached:
                         reached[v.graph.name] = v.graph
                         stack.append(v.graph)
-        known = summarize(self.main)
-        for name in reached:
-            does = known[name]
-            if does.writes or does.everything or does.io:
+        for name, function in reached.items():
+            pure = self.pure.bodies[function]
+            if pure.places or any(write.outside for write in pure.writes.values()):
                 raise Unproved(f"the loop '{entry.name}' writes state (in '{name}'): law missing")
         bodies = []
         for name in sorted(reached):
@@ -557,90 +536,71 @@ class _Run:
 
     def _summary(self, graph: Graph) -> int:
         """The result of a function that writes nothing, of formal arguments; what it calls stays a call."""
-        terms, memory = self.terms, Memory({})
+        terms, body = self.terms, self.pure.bodies[graph]
         env: dict[Value, Thing] = {}
         for i, v in enumerate(graph.inputs):
             said, shape = terms.type(v.type)
             env[v] = None if is_monad(v.type) else terms.make(("formal", graph.name, i, said), (), shape)
-        for node in self.owner.live(graph):
-            name = node.op.name
-            if name == "UpdateState":
-                continue
+        for node in graph:
             things = [self._thing(v, env) for v in node._operands]
-            if name in ("Depend", "Load"):
-                env[node] = things[0]
-            elif name in ("Partial", "Switch") or node.op is CALL:
-                parts = tuple(self._value(t, memory) for t in things if t is not None)
-                env[node] = terms.make(("applies", name), parts, terms.type(node.type)[1], node)
-            elif name == "MakeTuple":
-                env[node] = tuple(things)
-            elif name == "TupleGetItem":
-                env[node] = self._item(node, things)
+            name = node.op.name
+            if name in ("Partial", "Switch") or node.op is CALL:
+                parts = tuple(self._value(t) for t in things if t is not None)
+                env[node] = terms.make(("applies", name), parts, terms.type(node.type)[1], self.source(node))
             else:
-                env[node] = self._primitive(node, name, things, memory, False)
-        return self._value(self._thing(graph.result, env), memory)
+                env[node] = self._node(body, node, things, False)
+        found = self._thing(graph.result, env)
+        assert isinstance(found, tuple)
+        return self._value(found[0])
 
-    def _value(self, thing: Thing, memory: Memory) -> int:
+    def _value(self, thing: Thing) -> int:
         """A thing as an argument of a function that is not followed."""
         terms = self.terms
         if isinstance(thing, tuple):
-            return terms.make(("tuple",), tuple(self._value(t, memory) for t in thing if t is not None))
+            return terms.make(("tuple",), tuple(self._value(t) for t in thing if t is not None))
         if isinstance(thing, Closure):
-            bound = tuple(self._value(t, memory) for t in thing.bound if t is not None)
+            bound = tuple(self._value(t) for t in thing.bound if t is not None)
             return terms.make(("closure", thing.function.name), bound)
         if isinstance(thing, Choice):
-            return ite(terms, thing.condition, self._value(thing.yes, memory), self._value(thing.no, memory))
-        return self._term(thing, memory)
+            return ite(terms, thing.condition, self._value(thing.yes), self._value(thing.no))
+        return self.term(thing)
 
     # -- values ------------------------------------------------------------------------------------------------
 
-    def _read(self, ref: Ref, memory: Memory) -> int:
-        found = memory.read(ref.place)
-        if found is None:
-            raise Unproved(f"state '{ref.place}' is not known")
-        return found
-
-    def _term(self, thing: Thing, memory: Memory) -> int:
+    def term(self, thing: Thing) -> int:
         if isinstance(thing, int):
             return thing
-        if isinstance(thing, Ref):
-            return self._read(thing, memory)
         if isinstance(thing, tuple):
-            return self.terms.make(("tuple",), tuple(self._term(t, memory) for t in thing))
+            return self.terms.make(("tuple",), tuple(map(self.term, thing)))
         if thing is None:
             return self.terms.make(("token",))
         raise Unproved("a primitive takes a function")
 
-    def flat(self, thing: Thing, memory: Memory) -> list[int]:
+    def flat(self, thing: Thing) -> list[int]:
         """The terms in a tuple, and in tuples in it."""
         if isinstance(thing, tuple):
-            return [x for t in thing for x in self.flat(t, memory)]
-        return [self._term(thing, memory)]
+            return [x for t in thing for x in self.flat(t)]
+        return [self.term(thing)]
 
-    def _chosen(self, condition: int, yes: Thing, no: Thing, memory: Memory | None) -> Thing:
-        if yes is no:
+    def _chosen(self, condition: int, yes: Thing, no: Thing) -> Thing:
+        if yes is no or (yes is None and no is None):
             return yes
-        if isinstance(yes, Ref) and memory is not None and yes != no:
-            yes = self._read(yes, memory)
-        if isinstance(no, Ref) and memory is not None and yes != no:
-            no = self._read(no, memory)
         if isinstance(yes, tuple) and isinstance(no, int):
             no = tuple(self._element(no, i, None) for i in range(len(yes)))
         if isinstance(no, tuple) and isinstance(yes, int):
             yes = tuple(self._element(yes, i, None) for i in range(len(no)))
         if isinstance(yes, tuple) and isinstance(no, tuple) and len(yes) == len(no):
-            return tuple(self._chosen(condition, a, b, memory) for a, b in zip(yes, no, strict=True))
+            return tuple(self._chosen(condition, a, b) for a, b in zip(yes, no, strict=True))
         if isinstance(yes, int) and isinstance(no, int):
-            return self._ite(condition, yes, no)
-        if yes == no and isinstance(yes, (Ref, type(None))):
-            return yes
+            return ite(self.terms, condition, yes, no)
         held = self.terms.values.get(condition)
         if isinstance(held, bool):
             return yes if held else no
         return Choice(condition, yes, no)
 
-    def _ite(self, condition: int, yes: int, no: int) -> int:
-        return ite(self.terms, condition, yes, no)
+
+def _given(thing: Thing) -> Thing:
+    return thing
 
 
 def _is_cast(node: Node) -> bool:
