@@ -10,6 +10,7 @@
 #include <vector>
 #include "pybind11/pybind11.h"
 #include "mindspore/include/custom_pass_api.h"
+#include "mindspore/ccsrc/include/utils/tensor_py.h"
 #include "mindspore/ccsrc/include/utils/tensor_py_wrapper.h"
 #include "mindspore/core/include/ir/func_graph.h"
 #include "mindspore/core/include/ir/func_graph_cloner.h"
@@ -66,7 +67,7 @@ AnfNodePtrList Arguments(const FuncGraphPtr &graph, const FuncGraphPtr &rewritte
     if (!added.contains(item)) {
       throw std::runtime_error("the rewritten step uses the state '" + name + "', which nothing holds");
     }
-    auto value = tensor::ConvertToTensorPyWrapper(added[item]);
+    auto value = tensor::IsTensorPy(added[item]) ? tensor::ConvertToTensorPyWrapper(added[item]) : nullptr;
     if (value == nullptr) {
       throw std::runtime_error("the new state '" + name + "' is not a Parameter");
     }

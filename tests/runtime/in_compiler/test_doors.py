@@ -16,9 +16,9 @@ ACCUMULATION = "gradient-accumulation{steps=4}"
 
 @pytest.fixture(autouse=True)
 def _as_before():
+    ms.set_context(mode=ms.GRAPH_MODE)
     yield
     bc.disable()
-    ms.set_context(mode=ms.GRAPH_MODE)
 
 
 def dataset() -> ds.Dataset:
