@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import boost_compile as bc
+from tests.ranks import run_ranks
 from tests.runtime.in_compiler import steps
 
 pytestmark = pytest.mark.mindspore
@@ -121,3 +122,12 @@ def test_a_window_goes_on_in_a_batch_of_another_size():
         step(x[:2], y[:2])
     assert handle.steps_taken == 1
     assert not handle.state["accumulation.count"].asnumpy().any()
+
+
+def test_two_ranks_train_as_one_on_all_batches():
+    """With gradients that MindSpore's own cell exchanges, and with those of the pass."""
+    plain = trained("cell", steps.big_batches())
+    for seen in run_ranks("tests.runtime.in_compiler.ranks_job", 2):
+        for key in ("native", "pass"):
+            mine = {n.removeprefix(f"{key}/"): value for n, value in seen.items() if n.startswith(f"{key}/")}
+            assert steps.worst(mine, plain) < 1e-6, key
