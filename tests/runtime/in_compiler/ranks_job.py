@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import boost_compile as bc
 import mindspore as ms
 from mindspore.communication import get_rank, init
 
+import boost_compile as bc
 from tests.ranks import report
 from tests.runtime.in_compiler import steps
 
