@@ -104,8 +104,10 @@ def compile_program(
             raise
         run([], True, reproducer_directory)
         raise  # what happens once only
+    legalized = next((p.options()["target"] or current.target for p in done if p.name == LEGALIZATION), target)
+    if legalized is not None:
+        REGISTRY[LEGALIZATION].check_target(current, legalized)  # what the passes put in, too, and not what they took
     if target is not None:
-        REGISTRY[LEGALIZATION].check_target(current, target)  # what the passes put in, too
         for name, graph in current.graphs.items():
             for node, state in torn(graph, target):
                 raise PassError(torn_apart(node, state, name))
@@ -244,15 +246,15 @@ def _behind_last_change(passes: Sequence[Pass]) -> int:
 
 
 def canonical_order(passes: Sequence[Pass]) -> list[Pass]:
-    """Early passes first, late ones after all but clean-ups, and those that have a stage in the order of ``STAGES``
-    (ir/analysis/training/gradient_path.py).
+    """Legalization first, for the others see what it makes; then early passes, late ones after all but clean-ups, and
+    those that have a stage in the order of ``STAGES`` (ir/analysis/training/stages.py).
 
     The latter share out among themselves the places that they hold; a pass without a stage keeps its place. So
     ``clip,cse,accumulate,dce`` becomes ``accumulate,cse,clip,dce``.
     """
     staged = iter(sorted((p for p in passes if p.at_stage is not None), key=_stage))
     ordered = [p if p.at_stage is None else next(staged) for p in passes]
-    early = sorted((p for p in ordered if p.early), key=lambda p: p.closing)
+    early = sorted((p for p in ordered if p.early), key=lambda p: (p.name != LEGALIZATION, p.closing))
     # What is redone stands last: first what has no stage, which measures or changes nothing that the others put in.
     late = sorted((p for p in ordered if p.late), key=lambda p: (p.redone, p.redone and p.at_stage is not None))
     others = [p for p in ordered if not p.early and not p.late]

@@ -40,11 +40,12 @@ def apply_factors(found: TrainingAnatomy) -> bool:
     if not chains:
         return False
     invariant, cells = step_invariant(found), Cells(found.parts)
+    moved = {v for e in found.effects.writes() if found.parts.get(e.node) not in NETWORK for v in e.writes}
     numbers = count()
     for gradient, chain in chains.items():
         optimizers = {cell for update in gradients[gradient].updates if (cell := cells.optimizer(update)) is not None}
         handed = [use for use in chain if not any(within(cell_of(use[0]), cell) for cell in optimizers)]
-        last = max((k for k, use in enumerate(handed) if _of_batch(use, found, invariant)), default=-1)
+        last = max((k for k, use in enumerate(handed) if _of_batch(use, found, invariant, moved)), default=-1)
         for node, _ in handed[: last + 1]:
             node.primal = {**node.primal, BACKWARD_ID: f"{SCOPE}.factor{next(numbers)}"}
     return next(numbers) > 0
@@ -65,8 +66,9 @@ def _chain(gradient: Node, found: TrainingAnatomy) -> list[Use]:
     return chain
 
 
-def _of_batch(use: Use, found: TrainingAnatomy, invariant: Collection[Node]) -> bool:
-    """Whether a node multiplies by something of the batch that no gradient is part of."""
+def _of_batch(use: Use, found: TrainingAnatomy, invariant: Collection[Node], moved: set[Value]) -> bool:
+    """Whether a node multiplies by something of the batch that no gradient is part of. What follows from a state that
+    the cell moves (the rate of a plateau rule) is no number of one micro-batch."""
     node, i = use
     parts = found.parts
 
@@ -76,7 +78,7 @@ def _of_batch(use: Use, found: TrainingAnatomy, invariant: Collection[Node]) -> 
     others = [v for k, v in enumerate(node.operands) if k != i and not is_monad(v.type)]
     behind = list(walk(others, computed))
     nodes = [v for v in behind if isinstance(v, Node)]
-    if any(parts.get(n) == BACKWARD or is_effect(n) for n in nodes):
+    if any(parts.get(n) == BACKWARD or is_effect(n) for n in nodes) or not moved.isdisjoint(behind):
         return False
     return any(isinstance(v, Input) for v in behind) or any(
         parts.get(n) in NETWORK and n not in invariant for n in nodes

@@ -97,7 +97,6 @@ class Legalize(Pass):
         result = self.result()
         target = self.target or program.target
         found = {name: lacking(graph, target) for name, graph in program.graphs.items()}
-        self.check_target(program, target)
         unlisted: Counter[str] = Counter()
         lowered: Counter[str] = Counter()
         copied = replaced = widened = cropped = 0

@@ -24,6 +24,7 @@ from ...ir.core.program import Program, StateVariable
 from ...ir.core.report import PassResult
 from ...ir.core.sites import site
 from ...ir.core.spec import Spec, parse_spec
+from ...ir.core.types import TensorType
 from ...ir.core.updating import exported
 from ...ir.core.wording import counted
 from ...ir.rewrite.effects.editing import Effects
@@ -265,7 +266,8 @@ def _given(handed: Handed, path: GradientPath | None, weight: StateVariable, n: 
         (factor,) = point.values
         assert isinstance(factor, Node)
         operands = [value if o in before.values else o for o in factor.operands]
-        value = n.graph.create(factor.op, operands, scope=SCOPE, sources=[factor])
+        type_ = TensorType(tensor_type(value).dtype, weight.shape)
+        value = n.graph.create(factor.op, operands, type_, scope=SCOPE, sources=[factor])
     return n.cast(value, weight.dtype)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from ...ir.analysis.training.gradient_path import gradient_paths
 from ...ir.analysis.training.stages import GradientPath
-from ...ir.core.errors import OptionError
+from ...ir.core.errors import OptionError, PassError
 from ...ir.core.graph import Graph
 from ...ir.core.report import PassResult
 from ...ir.rewrite.stages import unscale_first
@@ -26,9 +26,16 @@ def check_unscale(said: str, name: str) -> None:
 
 
 def unscaled_paths(graph: Graph, said: str) -> list[GradientPath]:
-    """The paths of a graph's gradients. Changes the graph where an optimizer unscales behind its weight decay."""
+    """The paths of a graph's gradients. Changes the graph where an optimizer unscales behind its weight decay.
+    PassError for a factor that may be the optimizer's or not."""
     number = None if said == TOLD else 1.0 if said == "none" else float(said)
     paths = gradient_paths(graph, unscale=number)
+    for path in paths:
+        if path.doubt:
+            raise PassError(
+                f"{path.doubt}: say unscale=NUMBER, by which the gradient of '{path.weight}' is divided to unscale it, "
+                "or unscale=none"
+            )
     if not unscale_first(paths):
         return paths
     assumed = {path.weight: path.assumed for path in paths}

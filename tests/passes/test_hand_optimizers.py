@@ -80,8 +80,8 @@ def ours(optimizer: Callable[..., Any], pipeline: str) -> tuple[dict[str, Any], 
 @pytest.mark.parametrize(
     ("pipeline", "change", "steps"),
     [
-        ("clip-gradients{limit=0.1}", shortened, 1),
-        ("clip-gradients{by=value,limit=0.02},gradient-accumulation{steps=2}", bounded, 2),
+        ("clip-gradients{limit=0.1,unscale=none}", shortened, 1),
+        ("clip-gradients{by=value,limit=0.02,unscale=none},gradient-accumulation{steps=2}", bounded, 2),
     ],
 )
 def test_gradients_are_clipped_as_the_optimizer_is_given_them(
@@ -96,7 +96,7 @@ def test_gradients_are_clipped_as_the_optimizer_is_given_them(
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_another_optimizer_keeps_nothing_of_it(optimizer: Callable[..., Any]) -> None:
-    found, _ = ours(optimizer, 'replace-optimizer{to="sgd{lr=0.1}"}')
+    found, _ = ours(optimizer, 'replace-optimizer{to="sgd{lr=0.1}",unscale=none}')
     wanted = native(lambda parameters: nn.SGD(parameters, 0.1), unchanged, 1)
     for name in ("hidden.weight", "hidden.bias", "out.weight", "out.bias"):
         np.testing.assert_array_equal(found[name], wanted[name], err_msg=name)

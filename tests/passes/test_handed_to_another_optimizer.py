@@ -46,6 +46,22 @@ class Signs(Cell):
         return ops.sign(g[0]), g[1] + 0.1, g[2] - g[2].mean(1, True), g[3] * ops.abs(self.optimizer.parameters[3])
 
 
+class InPlace(Cell):
+    """In place, and for the native reference not: MindSpore's compiler may drop what nobody takes the result of."""
+
+    def changed(self, g: Any) -> Any:
+        halves = ()
+        for v in g:
+            half = v * 1.0
+            if isinstance(self.optimizer, nn.SGD):
+                half = 0.5 * half + 0.01
+            else:
+                half.mul_(0.5)
+                half.add_(0.01)
+            halves = (*halves, half)
+        return halves
+
+
 class Masked(Cell):
     """By a state that the cell moves."""
 
@@ -136,6 +152,29 @@ class ByHand(nn.Optimizer):
         return True
 
 
+class Dividing(ByHand):
+    def construct(self, g: Any) -> bool:
+        for i in range(len(self.parameters)):
+            mean = 0.9 * self.mean[i] + g[i] / 24.0
+            ops.assign(self.mean[i], mean)
+            ops.assign_sub(self.parameters[i], 0.1 * mean)
+        return True
+
+
+class Scaled(Cell):
+    """Its own optimizer divides by what the loss is multiplied by; others are handed the quotient."""
+
+    def __init__(self, make: Callable[[Any], Any]) -> None:
+        super().__init__(make)
+        self.gradients = ms.value_and_grad(self.scaled, None, self.optimizer.parameters)
+
+    def scaled(self, x: Any, y: Any) -> Any:
+        return self.net(x, y) * 24.0
+
+    def changed(self, g: Any) -> Any:
+        return g if isinstance(self.optimizer, Dividing) else (g[0] / 24.0, g[1] / 24.0, g[2] / 24.0, g[3] / 24.0)
+
+
 class Twice(Cell):
     def construct(self, x: Any, y: Any) -> Any:
         loss, g = self.gradients(x, y)
@@ -167,7 +206,7 @@ def replaced(cell: Any) -> bc.Program:
 @pytest.mark.parametrize(
     ("kind", "old"),
     [(Signs, momentum), (Signs, ByHand), (Masked, momentum), (Lasts, momentum), (Sharp, ByHand), (Climbing, momentum),
-     (InTurns, momentum)],
+     (InTurns, momentum), (InPlace, lambda parameters: nn.Momentum(parameters, 0.1, 0.9)), (Scaled, Dividing)],
 )  # fmt: skip
 def test_another_optimizer_is_handed_what_the_old_one_was(kind: Any, old: Callable[[Any], Any]) -> None:
     native = kind(lambda parameters: nn.SGD(parameters, 0.05)).set_train()

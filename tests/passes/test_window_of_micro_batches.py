@@ -137,6 +137,19 @@ class Plateau(Cell):
         return loss
 
 
+class Slowed(Plateau):
+    """A factor of the gradients that the loss decides about."""
+
+    def construct(self, x, y):
+        loss, gradients = self.gradients(x, y)
+        slower = ops.select(loss > self.best, self.best * 0.5, self.best * 1.0)
+        ops.assign(self.best, slower)
+        halves = ()
+        for gradient in gradients:
+            halves = (*halves, gradient * slower)
+        return ops.depend(loss, self.optimizer(halves))
+
+
 class Polyak(Cell):
     """A step by the loss over the square of the gradients."""
 
@@ -204,7 +217,7 @@ def compare(want: dict[str, np.ndarray], got: dict[str, np.ndarray], names: Sequ
     [
         (Queue, ""), (Queue, ",split=fused"), (KeyEncoder, ""), (KeyEncoder, ",split=fused"), (Finite, ""),
         (Plateau, ",carry=mean"), (Plateau, ",carry=loss:mean,split=fused"), (Polyak, ",carry=[loss:mean]"),
-        (Gated, ",carry=mean"),
+        (Gated, ",carry=mean"), (Slowed, ",carry=mean"),
     ],
 )  # fmt: skip
 def test_the_state_after_windows_is_that_of_big_batches(make: type[Cell], options: str) -> None:
@@ -233,6 +246,7 @@ def test_a_factor_of_the_batch_is_applied_before_gradients_are_added(split: str)
     ("make", "states", "options"),
     [
         (Plateau, "'learning_rate', 'best'", ""), (Polyak, "'weight', 'bias'", ""), (Gated, "'weight'", ""),
+        (Slowed, "'best'", ""),
         (Polyak, "takes gradients too", ",carry=each"), (Covariance, "no value of that name", ",carry=lost:mean"),
     ],
 )  # fmt: skip

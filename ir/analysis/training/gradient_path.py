@@ -155,7 +155,7 @@ class _Walk:
         self.users = GradientUsers(self.parts, self.bound)
         self._cells = Cells(self.parts)
         self._judged: dict[Value, bool] = {}
-        self._assumed = ""
+        self._assumed = self._doubt = ""
         self._undone: list[float | None] = []
 
     def follows(self, node: Node) -> bool:
@@ -203,10 +203,11 @@ class _Walk:
 
     def path(self, weight: str, *, sparse: bool, shared: bool) -> GradientPath:
         """``shared``: other weights have the same gradient."""
-        self._cell, self._assumed = self._optimizer(weight), ""
+        self._cell, self._assumed, self._doubt = self._optimizer(weight), "", ""
         points = self._points(weight, self.starts[weight], shared=shared)
         known = self.multipliers if "multipliers" in self.__dict__ else None
-        return GradientPath(weight, points, sparse, self._cell, tuple(sorted(self._doubtful)), known, self._assumed)
+        doubtful = tuple(sorted(self._doubtful))
+        return GradientPath(weight, points, sparse, self._cell, doubtful, known, self._assumed, self._doubt)
 
     def _points(self, weight: str, values: Sequence[Value], *, shared: bool) -> list[Point]:
         first = values[0]
@@ -424,6 +425,11 @@ class _Walk:
             what = "a stage of the training cell" if primitive else "a part of the update"
             why = "which cell computes it" if outside is None else "what multiplies the loss"
             why = "which of several divisions by one number unscales" if multiplied else why
+            if self._cell and outside is None and not primitive and not multiplied and not judged:
+                self._doubt = (
+                    f"{site(node)} may unscale the gradient in the training cell or be a part of the optimizer, for "
+                    "its scope is where the operator was used first"
+                )
             self._assumed = (
                 f"{site(node)} is taken for {what}: the file does not tell {why}; unscale=NUMBER or none says"
             )

@@ -47,7 +47,8 @@ class GradientPath:
     """The points of one gradient, in order; the first is where it leaves the backward part or the accumulators.
     ``sparse``: see :class:`.weights.WeightInfo`. ``optimizer``: the cell that updates by it, "" where none is told
     apart; ``doubtful``: the operators of cells whose scope tells nothing. ``multipliers``: what the derivative of the
-    loss is multiplied by, where that was asked and can be told. ``assumed``: what nothing tells, in words."""
+    loss is multiplied by, where that was asked and can be told. ``assumed``: what nothing tells, in words. ``doubt``:
+    the same, where another answer is as likely."""
 
     weight: str
     points: list[Point]
@@ -56,6 +57,7 @@ class GradientPath:
     doubtful: tuple[str, ...] = ()
     multipliers: tuple[Multiplier, ...] | None = None
     assumed: str = ""
+    doubt: str = ""
 
     def at(self, stage: str, graph: Graph | None = None) -> Point:
         """The last point in all stages up to and including ``stage``; ``graph``: the last one in that graph."""

@@ -32,8 +32,8 @@ WITH = {
     "schedule": "{total=2}",
 }
 ORDER = [
-    # What needs the whole network, as asked for.
-    *("tag-gradient-centralization", "replace-optimizer", "normalised-head", "lora", "less-bn", "legalize"),
+    # What needs the whole network, as asked for, as all of them see it.
+    *("legalize", "tag-gradient-centralization", "replace-optimizer", "normalised-head", "lora", "less-bn"),
     *("freeze", "batch-size", "schedule", "mixed-precision"),
     # Around the optimizer; clean-ups keep their places between.
     *("gradient-accumulation", "loss-scale", "group-loss-scale", "overflow-check", "clip-gradients"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from boost_compile.ir.core.errors import OptionError
+from boost_compile.ir.core.errors import OptionError, PassError
 from boost_compile.passes.clip_gradients import ClipGradients
 from boost_compile.passes.step.dynamic_loss_scale import scales_its_loss
 from boost_compile.passes.step.unscaling import unscaled_paths
@@ -57,3 +57,24 @@ def test_what_is_no_number_is_refused(said: str) -> None:
 def test_a_file_that_scales_its_loss_by_hand_needs_no_second_scale(seed: float, scaled: bool) -> None:
     text = STEP.replace("<SCALE, SCALE>", f"<{seed}, {seed}>").replace("SCALE", "1000.0")
     assert scales_its_loss(program(text)) is scaled
+
+
+@pytest.mark.parametrize(("said", "stages"), [("told", None), ("none", [""]), ("12", ["", "unscale"])])
+def test_an_operator_that_may_be_the_optimizers_is_a_question(said: str, stages: list[str] | None) -> None:
+    """Its scope is that of the network, which used it first; the optimizer is made by hand."""
+    by_hand = """
+  %s = RealDiv(%g, float32[]<12.0>) scope("Default/net-Net/op")
+  %m0 = Load(%m, umonad) scope("Default/opt-Own/op")
+  %new = Add(%m0, %s) scope("Default/opt-Own/op")
+  %u = UpdateState(umonad, %y)
+  %up = AssignSub(%w, %new, %u) : float32[2] scope("Default/opt-Own/op")
+"""
+    text = STEP[: STEP.index("  %d = ")] + by_hand + STEP[STEP.index("  %end") :]
+    text = text.replace("%y = Mul(%w0, %x)", "%y = RealDiv(%w0, %x)").replace("SCALE", "1.0")
+    graph = program(text).graphs["step"]
+    if stages is None:
+        with pytest.raises(PassError, match=r"RealDiv .*may unscale.*: say unscale=NUMBER, .*'w'"):
+            unscaled_paths(graph, said)
+    else:
+        (path,) = unscaled_paths(graph, said)
+        assert [point.stage for point in path.points] == stages
