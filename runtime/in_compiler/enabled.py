@@ -22,7 +22,7 @@ log = logging.getLogger("boost_compile")
 _ENABLED: list[Enabled] = []
 
 
-@dataclass
+@dataclass(eq=False)
 class TakenStep:
     """A training step that was rewritten. ``weights``: the Parameters that it trains, by name; ``program``: what the
     passes made of it; ``state``: the Parameters that it has beside those of the script, by name."""

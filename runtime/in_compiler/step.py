@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...ir.analysis.training.anatomy import anatomy
@@ -12,7 +12,7 @@ from ...ir.core.data import Data, ZeroData
 from ...ir.core.errors import Error, NotTraining
 from ...ir.core.graph import Graph
 from ...ir.core.program import Program, StateVariable
-from ...ir.core.types import TensorType, TupleType
+from ...ir.core.types import TensorType, TupleType, Type
 from ...ir.core.walk import result_value
 from ...ir.formats.mindir.reader import read_bytes
 from ...ir.formats.mindir.writer import stateless_bytes
@@ -129,7 +129,7 @@ def _refuse_other_state(program: Program, state: Mapping[str, StateVariable]) ->
 def _keep_results(source: Graph, graph: Graph, state: dict[str, StateVariable]) -> None:
     """The step returns what it did; what passes add to that goes to states, which the script can read."""
     value, given = result_value(graph), result_value(source)
-    if value.type == given.type:
+    if _as_value(value.type) == _as_value(given.type):
         return
     kept = names_of_results(source, len(source.outputs))
     names = graph.outputs
@@ -150,5 +150,12 @@ def _keep_results(source: Graph, graph: Graph, state: dict[str, StateVariable]) 
     results = [items[name] for name in kept]
     effects.commit(results[0] if not isinstance(given.type, TupleType) else graph.create("MakeTuple", results))
     graph.outputs = tuple(kept)
-    if result_value(graph).type != given.type:
+    if _as_value(result_value(graph).type) != _as_value(given.type):
         raise Error(f"the step returns {given.type}, and the rewritten one {result_value(graph).type}")
+
+
+def _as_value(given: Type) -> Type:
+    """A type, whether what has it is the memory of a state or not: a call copies what it returns."""
+    if isinstance(given, TupleType):
+        return replace(given, elements=tuple(map(_as_value, given.elements)))
+    return replace(given, ref="") if isinstance(given, TensorType) else given

@@ -21,12 +21,12 @@ from ...builders.branch import choose, zeros
 from ...core.attributes import MonadValue, TensorValue, scalar_tensor
 from ...core.data import from_numpy
 from ...core.errors import Error
-from ...core.graph import Constant, Graph, GraphRef, Node, Value
+from ...core.graph import Constant, Graph, GraphRef, Node, State, Value
 from ...core.inference import infer
 from ...core.program import Program, Schedule, StateVariable
 from ...core.types import UMONAD, TupleType, Type, tensor
 from ...core.variants import Choice
-from ...core.walk import result_value
+from ...core.walk import result_value, through
 from ...rewrite.effects.editing import Effects
 from ...rewrite.ranks.adasum import needs_job
 
@@ -36,8 +36,9 @@ SCOPE = "schedule"
 def lower_to_single_graph(program: Program) -> tuple[Graph, dict[str, StateVariable]]:
     """One graph that runs the program's cycle, one micro-batch a call, and the state it needs.
 
-    Its results are those of the graph that takes the micro-batch, then those of the update graph (zero, or False, in
-    calls that do not update); a result that both have is the update's in calls that update. Error for schedules that
+    Its results are those of the graph that takes the micro-batch, then those of the update graph: in calls that do not
+    update, what a state holds where the result is a state (a loss scale), and else zero, or False. A result that both
+    have is the update's in calls that update. Error for schedules that
     have no such form: use a program directory for them.
     """
     if program.schedule.search is not None:
@@ -123,14 +124,25 @@ def _update_after(program: Program, accumulate: str, steps: int, apply: str) -> 
     if outputs:
         mine = _elements(loss) if len(graph.outputs) > 1 else [loss] * len(graph.outputs)
         results = dict(zip(graph.outputs, mine, strict=True))
+        held = _held_results(program.graphs[apply])
         for name, value in zip(outputs, _items(graph, call, outputs), strict=True):
             # What both say (has it overflowed?) the update knows better, when there is one.
             known = results.get(name)
+            if known is None and name in held:
+                known = fx.load(graph.state(held[name].name, held[name].type), scope=SCOPE, initial=False)
             results[name] = value if known is None else graph.create("Select", [done, value, known], scope=SCOPE)
         graph.outputs = tuple(results)
         loss = graph.create("MakeTuple", list(results.values()), scope=SCOPE)
     fx.commit(loss)
     return graph
+
+
+def _held_results(graph: Graph) -> dict[str, State]:
+    """The results of a graph that are what a state holds, by name."""
+    value = result_value(graph)
+    values = value.operands if isinstance(value, Node) and value.op.name == "MakeTuple" else (value,)
+    found = {name: through(v, ("Depend", "Load")) for name, v in zip(graph.outputs, values, strict=False)}
+    return {name: v for name, v in found.items() if isinstance(v, State)}
 
 
 def _update_instead(program: Program, accumulate: str, repeat: int, step: str) -> Graph:
@@ -145,7 +157,15 @@ def _update_instead(program: Program, accumulate: str, repeat: int, step: str) -
     last = graph.create("GreaterEqual", [fx.load(count, scope=SCOPE), threshold], scope=SCOPE)
     call = choose(graph, last, full, partial, inputs, scope=SCOPE)
     fx.adopt(call)
-    fx.commit(call)
+    held = {n: s for n, s in _held_results(source).items() if n not in program.graphs[accumulate].outputs}
+    if not held:
+        fx.commit(call)
+        return graph
+    results = dict(zip(graph.outputs, _items(graph, call, graph.outputs), strict=True))
+    for name, state in held.items():
+        now = fx.load(graph.state(state.name, state.type), scope=SCOPE, initial=False)
+        results[name] = graph.create("Select", [last, results[name], now], scope=SCOPE)
+    fx.commit(graph.create("MakeTuple", list(results.values()), scope=SCOPE))
     return graph
 
 

@@ -6,6 +6,7 @@ import mindspore as ms
 import mindspore.dataset as ds
 import numpy as np
 import pytest
+from mindspore import nn
 
 import boost_compile as bc
 from tests.ranks import run_ranks
@@ -131,3 +132,30 @@ def test_two_ranks_train_as_one_on_all_batches():
         for key in ("native", "pass"):
             mine = {n.removeprefix(f"{key}/"): value for n, value in seen.items() if n.startswith(f"{key}/")}
             assert steps.worst(mine, plain) < 1e-6, key
+
+
+def test_one_call_takes_the_steps_of_two_models():
+    nets = steps.network("one."), steps.network("two.")
+    made = [steps.cell_step(net, steps.momentum(net.trainable_params())) for net in nets]
+    with bc.enable(ACCUMULATION) as handle:
+        for x, y in steps.micro_batches():
+            for step in made:
+                step(x, y)
+    assert handle.steps_taken == 2
+    plain = trained("cell", steps.big_batches())
+    for net, prefix in zip(nets, ("one.", "two."), strict=True):
+        values = {name.removeprefix(prefix): value for name, value in steps.values(net).items()}
+        assert steps.worst(values, plain) < 1e-6
+
+
+def test_a_step_with_a_loss_scale_returns_it():
+    """MindSpore's cell tests gradients by an operator that a CPU has no kernel for: what the passes make of it runs."""
+    net = steps.network()
+    scale = nn.FixedLossScaleUpdateCell(1024)
+    inner = nn.WithLossCell(net, steps.loss_function())
+    step = nn.TrainOneStepWithLossScaleCell(inner, steps.momentum(net.trainable_params()), scale_sense=scale)
+    step.set_train()
+    with bc.enable(ACCUMULATION):
+        results = [step(x, y) for x, y in steps.micro_batches()]
+    assert [float(result[2].asnumpy()) for result in results] == [1024.0] * len(results)
+    assert steps.worst(steps.values(net), trained("cell", steps.big_batches())) < 1e-6
