@@ -29,8 +29,7 @@ def divide(graph: Graph, value: Value, divisor: Value, *, scope: str) -> Value:
     """``value`` by a scalar float32 divisor, in at least float32: half precision could not hold every divisor. A
     quotient of half-precision numbers is the same as in half precision."""
     dtype = tensor_type(value).dtype
-    # A division, not a multiplication by 1/N: that rounds twice where N is no power of two. Where it is one, the
-    # runtime multiplies (runtime/lowering/reciprocal.py).
+    # A division, not a multiplication by 1/N: that rounds twice where N is no power of two.
     quotient = graph.create(
         "RealDiv",
         [cast(graph, value, dtype.widened, scope=scope), cast(graph, divisor, dtype.widened, scope=scope)],

@@ -2,8 +2,8 @@
 
 MindSpore hands each weight, slot and gradient over to the function behind a Switch, which takes as long as a kernel
 takes to start: more than half a step of a small network. A rate of 0, a momentum of 1 and a gradient of zeros leave
-every bit of an ApplyMomentum's state as it is, but that a zero may lose its sign. Gradients become zeros in the product
-that clips or unscales them. One without such a product gets one, unless all of these would take longer than the Switch.
+every bit of an ApplyMomentum's state as it is, but that a zero may lose its sign. Gradients become zeros where they are
+clipped or unscaled. One that nothing scales gets a product, unless all of these would take longer than the Switch.
 A function that does anything else stays.
 """
 
@@ -43,6 +43,9 @@ STILL: Mapping[str, Mapping[int, float]] = {
 """Operands by which a kernel changes nothing: a rate of 0, moments that keep all of themselves, a gradient of zeros. An
 epsilon of 1 keeps the quotient finite that the rate multiplies, and powers of 0 keep the divisor from being zero: those
 of a step count that was not advanced are 1. What is assigned becomes what is there."""
+_SCALINGS = {"Mul": "MulNoNan", "MulNoNan": "MulNoNan", "RealDiv": "DivNoNan"}
+"""Primitives that scale a gradient, and those that give the same bits, but zeros where the number is 0, of infinities
+and NaN too."""
 _TYPES = (DType.FLOAT32, DType.FLOAT16, DType.INT32, DType.INT64)
 
 
@@ -73,7 +76,7 @@ def _updates(graph: Graph) -> Iterator[_Update]:
     """The calls that update or do nothing, can be told to change nothing, and gain by it."""
     for call in graph:
         update = _update(call)
-        if update is not None and _is_overflow(update.condition) and _can_be_still(update) and _pays(update):
+        if update is not None and _is_overflow(update.condition) and _gains(update):
             yield update
 
 
@@ -105,10 +108,13 @@ def _is_overflow(condition: Value) -> bool:
     return any(facts(node.op).family in (Family.FINITE, Family.OVERFLOWED, Family.STATUS) for node in asked)
 
 
-def _can_be_still(update: _Update) -> bool:
-    """Whether each write is to a state and has operands by which it changes nothing."""
+def _gains(update: _Update) -> bool:
+    """Whether each write is to a state and has operands by which it changes nothing, and all that is multiplied or
+    selected anew is, for each argument of the Switch, less than what a kernel computes in the time in which one
+    starts."""
     if any(node.op is CALL or is_random(node) for node in update.function):
         return False
+    new = 0
     for effect in list_effects(update.function).effects:
         node = effect.node
         if effect.passive and node.op.name == "Load":
@@ -116,13 +122,13 @@ def _can_be_still(update: _Update) -> bool:
         written = [update.given.get(node.operand(i)) for i in written_operands(node)]
         if node.op.name not in STILL or not all(isinstance(state, State) for state in written):
             return False
-        if not all(_is_plain(node.operand(i)) for i in _changed(node)):
-            return False
-    return True
-
-
-def _changed(node: Node) -> tuple[int, ...]:
-    return (1,) if node.op.name == "Assign" else tuple(STILL[node.op.name])
+        for value in (node.operand(i) for i in STILL[node.op.name] or (1,)):
+            source = update.given.get(value, value)
+            if not _is_plain(value):
+                return False
+            if not (_scaled_by(source) == "MulNoNan" and _taken_once(source) and _taken_once(value)):
+                new += value.type.size if isinstance(value.type, TensorType) else 1
+    return new < BIG * len(update.given)
 
 
 def _is_plain(value: Value) -> bool:
@@ -132,32 +138,21 @@ def _is_plain(value: Value) -> bool:
     return isinstance(value.type, TensorType) and value.type.is_static and value.type.dtype in _TYPES
 
 
-def _pays(update: _Update) -> bool:
-    """Whether all that is multiplied or selected anew is, for each argument of the Switch, less than what a kernel
-    computes in the time in which one starts."""
-    new = 0
-    for effect in list_effects(update.function).writes():
-        for i in _changed(effect.node):
-            value = effect.node.operand(i)
-            source = update.given.get(value, value)
-            if not (_is_product(source) and _taken_once(source) and _taken_once(value)):
-                new += value.type.size if isinstance(value.type, TensorType) else 1
-    return new < BIG * len(update.given)
-
-
 def _taken_once(value: Value) -> bool:
     return sum(not orders_only(*use) for use in value.use_sites()) == 1
 
 
-def _is_product(value: Value) -> bool:
-    """Whether a value is a product with a number. That of an accumulator is none: a token waits for who reads it."""
-    if not (isinstance(value, Node) and value.op.name in ("Mul", "MulNoNan")):
-        return False
+def _scaled_by(value: Value) -> str | None:
+    """What makes zeros of a value that is multiplied or divided by a number, where that number is 0; None of any other
+    value, and of an accumulator: a token waits for who reads it."""
+    made = _SCALINGS.get(value.op.name) if isinstance(value, Node) else None
+    if made is None or not isinstance(value, Node):
+        return None
     of, by = (v.type for v in value.operands)
-    if not (isinstance(of, TensorType) and isinstance(by, TensorType)) or by.shape != ():
-        return False
-    same = value.type == TensorType(of.dtype, of.shape) and by.dtype is of.dtype
-    return same and state_behind(through(value.operand(0), VIEWS)) is None
+    same = isinstance(of, TensorType) and value.type == TensorType(of.dtype, of.shape)
+    if not same or by != TensorType(tensor_type(value).dtype, ()):
+        return None
+    return made if state_behind(through(value.operand(0), VIEWS)) is None else None
 
 
 def _move(graph: Graph, update: _Update) -> int:
@@ -225,9 +220,10 @@ class _Still:
         return self.fx.graph.create("Select", [self.condition, *both], scope="")
 
     def _product(self, value: Value) -> Value:
-        """Zeros where the update is skipped, of infinities and NaN too. A product with a number gets another number."""
+        """Zeros where the update is skipped, of infinities and NaN too. What is scaled by a number gets another."""
         graph, type_ = self.fx.graph, TensorType(tensor_type(value).dtype, tensor_type(value).shape)
         by: Value = graph.constant(scalar_tensor(type_.dtype, 1.0))
-        if _is_product(value):
-            value, by = value.operands  # type: ignore[attr-defined]  # a product is a node
-        return graph.create("MulNoNan", [value, self._instead(by, 0.0)], type_, scope="")
+        made = _scaled_by(value)
+        if made is not None:
+            value, by = value.operands  # type: ignore[attr-defined]  # what is scaled is a node
+        return graph.create(made or "MulNoNan", [value, self._instead(by, 0.0)], type_, scope="")

@@ -76,12 +76,17 @@ def predicated(program: Program, graph: str = "step") -> Graph:
     return lower(program.graphs[graph], Context(program, "cpu"), [predication]).graph
 
 
-def test_each_primitive_keeps_every_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("scaled", ["Mul", "RealDiv", "Neg"])
+def test_each_primitive_keeps_every_bit(scaled: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a gradient of infinities and NaN too; and it updates as behind a Switch where it is not skipped. The powers of
     Adam's moments are one before the first update, where a count of updates makes them."""
     assert UPDATES.keys() == predication.STILL.keys()
-    program = conditional(list(UPDATES.values()))
-    assert not predicated(program).functions
+    gradient_of = "Neg(%x)" if scaled == "Neg" else f"{scaled}(%x, %k)"
+    program = conditional(list(UPDATES.values()), f"{gradient_of} : float32[64]")
+    lowered = predicated(program)
+    assert not lowered.functions
+    assert sum(node.op.name.endswith("NoNan") for node in lowered) == 1
+    assert any(node.op.name == "DivNoNan" for node in lowered) == (scaled == "RealDiv")
     session = bc.Session(program)
     monkeypatch.setattr(predication, "applies", lambda graph, context: False)
     behind_switch = bc.Session(program)
