@@ -64,7 +64,6 @@ class Engine:
             self.ranks.rank,
             self.ranks.size,
             seed,
-            clears=_tells_addresses(),
         )
         refuse_too_large(sum(map(self.context.nbytes, program.state)))
         self.given: dict[str, Any] = {} if live is None else self._given(program, live)
@@ -245,13 +244,6 @@ def _warn_of_ranks_apart(ranks: Ranks, graphs: Iterable[Graph]) -> None:
             ranks.rank,
             ranks.size,
         )
-
-
-def _tells_addresses() -> bool:
-    """Whether this MindSpore says where the memory of a Parameter begins."""
-    import mindspore
-
-    return hasattr(mindspore.Tensor, "data_ptr")
 
 
 def _set_device(device: str) -> None:

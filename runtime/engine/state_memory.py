@@ -20,6 +20,8 @@ class StateMemory:
         self._types = types
         self._context = context
         self._on_cpu = context.target == CPU
+        self._is_here = self._on_cpu and _tells_addresses()
+        """Whether the memory of the states is the host's, who can find it."""
         self._found: dict[str, tuple[int, Any]] = {}
         """The memory of states that the host looked for: where it begins, and as an array."""
 
@@ -38,7 +40,7 @@ class StateMemory:
         and not to be written."""
         if self._types[name].dtype is DType.BFLOAT16:
             return self.read(name)
-        view = self.view_of(name) if self._on_cpu and self._context.clears else None
+        view = self.view_of(name)
         return self._parameters[name].asnumpy() if view is None else view
 
     def like(self, name: str, piece: slice | None = None) -> Any:
@@ -103,13 +105,20 @@ class StateMemory:
         """The state's own memory, where the host can write it: an Assign takes some fifty times as long as a copy.
 
         All of the state is asked for, written or not: that waits for whatever still computes it, or from it."""
-        if not self._on_cpu or not self._context.clears:
-            return {}
         found = {name: self._find(name) for name in self._parameters if self._types[name].dtype is not DType.BFLOAT16}
         return {name: view for name, view in found.items() if view is not None}
 
     def _find(self, name: str) -> Any | None:
         """The memory of a state as an array, on a CPU; None where the host cannot write it."""
+        if not self._is_here:
+            return None
         parameter = self._parameters[name]
         view = parameter.asnumpy()
         return view if view.flags.writeable and parameter.data_ptr() == view.ctypes.data else None
+
+
+def _tells_addresses() -> bool:
+    """Whether this MindSpore says where the memory of a Parameter begins."""
+    import mindspore
+
+    return hasattr(mindspore.Tensor, "data_ptr")

@@ -29,8 +29,6 @@ class Context:
     """The members of each group of ranks that graphs name and that this rank is in."""
     unseeded: dict[str, list[str]] = field(default_factory=dict)
     """By graph: the random nodes that the seed does not reach."""
-    clears: bool = True
-    """Whether whoever runs the graphs can clear states."""
     cleared: dict[str, list[str]] = field(default_factory=dict)
     """By graph: the states to clear when it has run."""
 

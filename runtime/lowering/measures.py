@@ -11,7 +11,7 @@ NaN are NaN. MindSpore's CPU kernels of IsFinite and ReduceAll take 7 ns an elem
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import gcd, prod
 
 from ...ir.analysis.effects.state_access import summarize
@@ -54,7 +54,8 @@ def run(graph: Graph, context: Context) -> str:
 
 
 class _Rows:
-    """The small ones of tensors as one, with zeros behind them that make it a whole number of rows."""
+    """The small ones of tensors as one, with zeros behind them that make it a whole number of rows. What scales all of
+    them scales the row."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
@@ -64,11 +65,26 @@ class _Rows:
         small = tuple(dict.fromkeys(values))
         if small not in self._made:
             rest = -sum(tensor_type(value).size for value in small) % LONGEST_ROW
-            row = join(self._graph, [*small, *([_zeros(self._graph, rest)] if rest else [])], scope="")
+            zeros = [_zeros(self._graph, rest)] if rest else []
+            scaled = _scaled_alike(small)
+            terms = [node.operand(0) for node in scaled] or small
+            row: Node = join(self._graph, [*terms, *zeros], scope="")
             for term in unpacked([row.operand(0)]):
                 without_idle_reshape(self._graph, term)
+            if scaled:
+                row = self._graph.create(scaled[0].op, [row, scaled[0].operand(1)], row.type, scope=scaled[0].scope)
             self._made[small] = row
         return self._made[small]
+
+
+def _scaled_alike(values: Sequence[Value]) -> list[Node]:
+    """The values, where all of them are multiplied or divided by one number; none where they are not."""
+    nodes = [v for v in values if isinstance(v, Node) and v.op.name in ("Mul", "RealDiv")]
+    if len(nodes) < len(values) or len({(node.op, node.operand(1)) for node in nodes}) > 1:
+        return []
+    number = nodes[0].operand(1).type == TensorType(DType.FLOAT32, ())
+    alike = all(_is_float(v) and tensor_type(v).shape == tensor_type(n).shape for n in nodes for v in [n.operand(0)])
+    return nodes if number and alike else []
 
 
 def _is_small(value: Value) -> bool:
@@ -125,8 +141,7 @@ def _between_zeros(graph: Graph, value: Value) -> Value:
     columns = prod(shape[1:]) if len(shape) > 1 else gcd(shape[0], LONGEST_ROW)
     rows = prod(shape) // columns
     n = Nodes(graph, "")
-    if shape != (rows, columns):
-        value = n.reshape(value, rows, columns)
+    value = n.reshape(value, rows, columns)
     if rows > columns:
         value, rows = n.matmul(_zeros(graph, 1, rows), value), 1
         return value if columns == 1 else n.matmul(value, _zeros(graph, columns, 1))

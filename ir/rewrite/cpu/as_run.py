@@ -13,7 +13,6 @@ from . import broadcasting, host_clearing, transposing
 @dataclass(frozen=True)
 class _OnCpu:
     target: str = CPU
-    clears: bool = True
     cleared: dict[str, list[str]] = field(default_factory=dict)
 
 

@@ -23,18 +23,14 @@ from .target import Target
 
 
 class Host(Target, Protocol):
-    """Whoever runs the graphs. ``clears``: whether it can clear states. ``cleared``: by graph, what to clear when it
-    has run."""
-
-    @property
-    def clears(self) -> bool: ...
+    """Whoever runs the graphs. ``cleared``: by graph, the states to clear when it has run."""
 
     @property
     def cleared(self) -> dict[str, list[str]]: ...
 
 
 def applies(graph: Graph, context: Host) -> bool:
-    return context.target == CPU and context.clears and any(map(_clears, graph))
+    return context.target == CPU and any(map(_clears, graph))
 
 
 def run(graph: Graph, context: Host) -> str:

@@ -8,14 +8,11 @@ are a small constant, and a row is one copy of memory. The bits are the same (do
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import accumulate, product
 from math import prod
-from operator import mul
-from struct import pack
 
 from ...builders.nodes import Nodes
 from ...core.attributes import TensorValue
-from ...core.data import BytesData
+from ...core.data import from_numpy
 from ...core.graph import Graph, Node
 from ...core.primitives import CPU, Family, facts
 from ...core.types import DType, TensorType
@@ -72,19 +69,17 @@ def _gather(graph: Graph, node: Node) -> None:
     assert isinstance(source.type, TensorType)
     assert isinstance(node.type, TensorType)
     assert axes is not None
+    import numpy as np
+
     shape = source.type.shape
     first, end = _moved(axes)
-    moving = shape[first:end]
-    # From a row to the next one along each axis that moves.
-    steps = [*accumulate(moving[:0:-1], mul, initial=1)][::-1]
-    ranges = [range(0, moving[axis - first] * steps[axis - first], steps[axis - first]) for axis in axes[first:end]]
-    order = [sum(places) for places in product(*ranges)]
-    table = TensorValue(TensorType(DType.INT32, (len(order),)), BytesData(pack(f"<{len(order)}i", *order)))
-    rows = (prod(shape[:first]), len(order), prod(shape[end:]))
+    places = np.arange(prod(shape[first:end]), dtype=np.int32).reshape(shape[first:end])
+    table = TensorValue(*from_numpy(places.transpose([axis - first for axis in axes[first:end]]).reshape(-1)))
+    rows = (prod(shape[:first]), places.size, prod(shape[end:]))
     with graph.inserting_before(node):
         nodes = Nodes(graph, node.scope)
         flat = nodes.reshape(source, *rows)
-        places = [graph.constant(value) for value in (table, 1, 0)]
+        operands = [flat, *(graph.constant(value) for value in (table, 1, 0))]
         kind = replace(node.type, shape=rows)
-        moved = graph.create("Gather", [flat, *places], kind, scope=node.scope, sources=[node])
+        moved = graph.create("Gather", operands, kind, scope=node.scope, sources=[node])
         graph.substitute(node, nodes.reshape(moved, *node.type.shape))
