@@ -1,4 +1,4 @@
-"""The view that a rule has of its operator: attributes, inputs, and the emitter."""
+"""The view that a rule has of its operator: attributes, inputs, types of its results, and the emitter."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ....core.errors import FormatError
 from ....core.graph import Value, tensor_type
 from ....core.types import DType, TensorType
 from ....core.wording import counted
-from ..vocabulary import Unsupported
+from ..operators import Unsupported
 from .emitter import Emitter
 
 if TYPE_CHECKING:
@@ -39,46 +39,40 @@ Rule = Callable[["Call"], Any]
 """Returns the operator's outputs: one, or a sequence; values, or numpy arrays for what is constant."""
 
 
+@dataclass
 class Call:
-    """One node of the model. ``use`` turns an item into a value of the graph."""
+    """One node of the model. ``attributes``: those that it has, and the defaults of the others. ``types``: of its
+    results, as ONNX infers them. ``use`` turns an item into a value of the graph."""
 
-    def __init__(
-        self, node: Any, attributes: dict[str, Any], inputs: Sequence[Item | None], opset: int, emitter: Emitter,
-        use: Callable[[Item, bool], Value],
-    ) -> None:  # fmt: skip
-        self.op_type: str = node.op_type
-        self.attributes = attributes
-        self.inputs = inputs
-        self.input_names = list(node.input)
-        self.wanted = [bool(name) for name in node.output]
-        """Which outputs somebody asks for by a name."""
-        self.opset = opset
-        self.emitter = emitter
-        self._use = use
+    node: Any
+    attributes: dict[str, Any]
+    inputs: Sequence[Item | None]
+    types: Sequence[TensorType | None]
+    e: Emitter
+    use: Callable[[Item, bool], Value]
 
     def has(self, i: int) -> bool:
         return i < len(self.inputs) and self.inputs[i] is not None
 
     def wants(self, i: int) -> bool:
-        return i < len(self.wanted) and self.wanted[i]
+        """Whether somebody asks for output ``i`` by a name."""
+        return i < len(self.node.output) and bool(self.node.output[i])
 
     def item(self, i: int) -> Item:
         if not self.has(i):
-            raise FormatError(f"{self.op_type} has no input {i}")
+            raise FormatError(f"{self.node.op_type} has no input {i}")
         return self.inputs[i]
 
-    def value(self, i: int) -> Value:
-        """Input ``i`` as a value of the graph. MindSpore's kernels are wrong for tensors without elements."""
+    def value(self, i: int, learned: bool = False) -> Value:
+        """Input ``i`` as a value of the graph; ``learned``: even one number, if it is an initializer (elsewhere that is
+        a constant). MindSpore's kernels are wrong for tensors without elements."""
         if 0 in self.shape(i):
             raise Unsupported(f"its input {i} has no elements: {list(self.shape(i))}")
-        return self._use(self.item(i), False)
+        return self.use(self.item(i), learned)
 
-    def parameter(self, i: int) -> Value:
-        """Input ``i`` as a value that is learned if it is an initializer, even one number (elsewhere a constant)."""
-        return self._use(self.item(i), True)
-
-    def values(self) -> list[Value]:
-        return [self.value(i) for i in range(len(self.inputs))]
+    def optional(self, i: int) -> Value | None:
+        """A learned input that may be left out."""
+        return self.value(i, True) if self.has(i) else None
 
     def is_constant(self, i: int) -> bool:
         """Whether input ``i`` is known now (weights count: their initial value is)."""
@@ -88,7 +82,7 @@ class Call:
         """Input ``i``, which must be known now, as a numpy array."""
         item = self.item(i)
         if isinstance(item, Value):
-            raise Unsupported(f"its input {i} ('{self.input_names[i]}') is computed at run time and must be constant")
+            raise Unsupported(f"its input {i} ('{self.node.input[i]}') is computed at run time and must be constant")
         return item.array if isinstance(item, Weight) else item
 
     def ints(self, i: int) -> list[int]:
@@ -96,30 +90,38 @@ class Call:
         return [int(v) for v in self.array(i).reshape(-1)]
 
     def type(self, i: int) -> TensorType:
-        item = self.item(i)
-        if isinstance(item, Value):
-            return tensor_type(item)
-        if isinstance(item, Weight):
-            return item.type
-        return TensorType(DType(item.dtype.name), tuple(item.shape))
+        return type_of(self.item(i))
 
-    def shape(self, i: int) -> tuple[int, ...]:
+    def shape(self, i: int = 0) -> tuple[int, ...]:
         return self.type(i).shape
 
-    def rank(self, i: int = 0) -> int:
-        return len(self.shape(i))
+    def rank(self) -> int:
+        return len(self.shape())
 
-    def attribute(self, name: str, default: Any = None) -> Any:
-        return self.attributes.get(name, default)
+    @property
+    def result(self) -> tuple[int, ...]:
+        """The shape of the first output."""
+        if not self.types or self.types[0] is None or not self.types[0].is_static:
+            raise Unsupported("the shape of its result is not known")
+        return self.types[0].shape
 
-    def axis(self, axis: int, rank: int | None = None) -> int:
-        """The axis counted from the front."""
+    def attribute(self, name: str, otherwise: Any = None) -> Any:
+        return self.attributes.get(name, otherwise)
+
+    def axis(self, axis: int | None = None, rank: int | None = None) -> int:
+        """An axis, counted from the front; the attribute of this name."""
+        axis = self.attributes["axis"] if axis is None else axis
         rank = self.rank() if rank is None else rank
         if not -rank <= axis < rank:
             raise FormatError(f"axis {axis} of a tensor with {counted(rank, 'axis')}")
         return axis % rank
 
-    def axes(self, i: int) -> list[int] | None:
-        """Axes, given as input ``i`` (newer opsets) or as an attribute (older ones); None where not given."""
-        given = self.ints(i) if self.has(i) else self.attribute("axes")
-        return None if given is None else [self.axis(a) for a in given]
+    def axes(self, i: int) -> list[int]:
+        """Axes that input ``i`` names; where it is left out, all."""
+        return [self.axis(a) for a in self.ints(i)] if self.has(i) else list(range(self.rank()))
+
+
+def type_of(item: Item) -> TensorType:
+    if isinstance(item, Value):
+        return tensor_type(item)
+    return item.type if isinstance(item, Weight) else TensorType(DType(item.dtype.name), tuple(item.shape))

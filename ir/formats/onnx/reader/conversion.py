@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ....core.attributes import MonadValue
@@ -13,10 +13,11 @@ from ....core.naming import UniqueNames
 from ....core.program import StateVariable
 from ....core.types import UMONAD, TensorType
 from ....core.wording import agreed, counted
-from ..vocabulary import Unsupported, listed
+from ..operators import CLASS, Unsupported, listed
 from .call import Call, Item, Weight
-from .emitter import CLASS, Emitter
-from .folding import fold
+from .emitter import Emitter
+from .folding import fold, result_types
+from .functions import defaults
 from .table import FOLDED_ONLY, RULES
 from .tensors import Tensors
 
@@ -31,13 +32,12 @@ def safe_name(name: str, otherwise: str) -> str:
 
 
 class Conversion:
-    """One model on its way into ``graph``. ``inferred``: the types that shape inference found, by name."""
+    """One model on its way into ``graph``."""
 
-    def __init__(self, graph: Graph, opset: int, tensors: Tensors, inferred: Mapping[str, TensorType]):
+    def __init__(self, graph: Graph, opset: int, tensors: Tensors):
         self.graph = graph
         self.opset = opset
         self.tensors = tensors
-        self.inferred = inferred
         self.emitter = Emitter(graph)
         self.items: dict[str, Item] = {}
         self.unknown: set[str] = set()
@@ -127,44 +127,46 @@ class Conversion:
             results = self._if(node, inputs)
             if results is None:
                 return
-        elif node.op_type not in _RANDOM and not any(isinstance(item, (Value, Weight)) for item in inputs):
-            results = fold(node, inputs, self.opset)
         else:
-            if node.op_type not in RULES:
-                raise Unsupported("its inputs are computed at run time and must be constant")
-            attributes = {a.name: _plain(a) for a in node.attribute}
-            call = Call(node, attributes, inputs, self.opset, self.emitter, self.use)
-            results = RULES[node.op_type](call)
-        if not isinstance(results, (list, tuple)):
-            results = [results]
-        self._define(node, results)
-
-    def _define(self, node: Any, results: Sequence[Item | None]) -> None:
+            varies = node.op_type in _RANDOM or any(isinstance(item, (Value, Weight)) for item in inputs)
+            types = result_types(node, inputs, self.opset, strict=varies)
+            if varies:
+                if node.op_type not in RULES:
+                    raise Unsupported("its inputs are computed at run time and must be constant")
+                attributes = defaults(node.op_type, self.opset) | {a.name: a for a in node.attribute}
+                values = {name: _plain(attribute) for name, attribute in attributes.items()}
+                call = Call(node, values, inputs, types, self.emitter, self.use)
+                results = RULES[node.op_type](call)
+            else:
+                results = fold(node, inputs, types, self.opset)
+            results = results if isinstance(results, (list, tuple)) else [results]
+            self._compare(node, types, results)
         for name, item in zip(node.output, [*results, *[None] * len(node.output)], strict=False):
-            if not name:
-                continue
-            if item is None:
+            if name and item is None:
                 raise Unsupported(f"its output '{name}'")
-            found = self.inferred.get(name)
-            if found is not None and isinstance(item, Value):
+            self.items[name] = item
+
+    def _compare(self, node: Any, types: Sequence[TensorType | None], results: Sequence[Item | None]) -> None:
+        """FormatError where a result has another type than ONNX says."""
+        for name, found, item in zip(node.output, types, results, strict=False):
+            if name and found is not None and isinstance(item, Value):
                 own = tensor_type(item)
                 same = len(own.shape) == len(found.shape) and all(
                     f in (-1, d) for d, f in zip(own.shape, found.shape, strict=True)
                 )
                 if own.dtype is not found.dtype or not same:
-                    raise FormatError(f"its output '{name}' is {own} here, the model and shape inference say {found}")
-            self.items[name] = item
+                    raise FormatError(f"its output '{name}' is {own} here, ONNX says {found}")
 
     def _constant(self, node: Any, where: str) -> Any:
         import numpy as np
 
         (attribute,) = node.attribute
         if attribute.name == "value":
-            return self.tensors.array(attribute.t, where)
+            return [self.tensors.array(attribute.t, where)]
         if attribute.name == "sparse_value" or "string" in attribute.name:
             raise Unsupported("a sparse tensor or strings")
         value = _plain(attribute)
-        return np.array(value, np.float32 if "float" in attribute.name else np.int64)
+        return [np.array(value, np.float32 if "float" in attribute.name else np.int64)]
 
     def _if(self, node: Any, inputs: Sequence[Item | None]) -> list[Item] | None:
         """The branch that the condition chooses; it must be known now."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from ....builders.cast import cast
 from ....core.attributes import Attribute, TensorValue, scalar_tensor
@@ -15,30 +17,23 @@ from ....core.inference import broadcast
 from ....core.op import NO_ATTRIBUTES, Op
 from ....core.primitives import facts
 from ....core.types import DType, TensorType, TupleType, Type
-from ..vocabulary import dtype_of, shape_of
+from ..operators import CLASS, FUNCTION, ROWS, dtype_of, shape_of
 
-if TYPE_CHECKING:
-    import numpy as np
-
-CLASS, FUNCTION = 1, 2
 Shape = Sequence[int]
+_FORMS = {row.primitive: row for row in ROWS}
 
 
 class Emitter:
-    """Appends to ``graph``. ``scope`` is where in the network the nodes stand, ``name`` a hint for their names."""
+    """Appends to ``graph``. ``scope`` is where in the network the nodes stand."""
 
     def __init__(self, graph: Graph):
         self.graph = graph
         self.scope = ""
 
     def emit(
-        self,
-        name: str,
-        operands: Sequence[Value | Attribute],
-        type_: Type | Shape,
-        attributes: Mapping[str, Attribute] = NO_ATTRIBUTES,
-        kind: int = FUNCTION,
-    ) -> Node:
+        self, name: str, operands: Sequence[Value | Attribute], type_: Type | Shape,
+        attributes: Mapping[str, Attribute] = NO_ATTRIBUTES, kind: int = FUNCTION,
+    ) -> Node:  # fmt: skip
         """One primitive. What is no value among the operands becomes a constant; a shape stands for a tensor of the
         first operand's element type."""
         values = [v if isinstance(v, Value) else self.graph.constant(v) for v in operands]
@@ -46,8 +41,6 @@ class Emitter:
             type_ = TensorType(tensor_type(values[0]).dtype, tuple(int(d) for d in type_))
         standing = {**facts(Op(name)).attributes, **attributes}
         return self.graph.create(Op(name, standing, kind=kind), values, type_, scope=self.scope)
-
-    # -- constants -----------------------------------------------------------------------------------------------------
 
     def constant(self, array: np.ndarray) -> Value:
         """A constant tensor."""
@@ -58,41 +51,35 @@ class Emitter:
         dtype = tensor_type(like).dtype
         return self.graph.constant(scalar_tensor(dtype, value if dtype.is_float else int(value)))
 
-    # -- elementwise ---------------------------------------------------------------------------------------------------
+    # -- element by element --------------------------------------------------------------------------------------------
 
-    def unary(self, name: str, x: Value, attributes: Mapping[str, Attribute] = NO_ATTRIBUTES, kind: int = 2) -> Value:
-        return self.emit(name, [x], plain(x), attributes, kind)
+    def apply(self, name: str, *operands: Value | float, dtype: DType | None = None) -> Value:
+        """A primitive of tensors that broadcast; numbers are of the first operand's element type."""
+        first = operands[0]
+        assert isinstance(first, Value)
+        values = [v if isinstance(v, Value) else self.scalar(first, v) for v in operands]
+        shape: tuple[int, ...] = ()
+        for value in values:
+            shape = broadcast(shape, shape_of(value))
+        row = _FORMS.get(name)
+        attributes, kind = (row.attributes, row.kind) if row is not None else (NO_ATTRIBUTES, FUNCTION)
+        return self.emit(name, values, TensorType(dtype or dtype_of(first), shape), attributes, kind)
 
-    def binary(
-        self, name: str, a: Value, b: Value, attributes: Mapping[str, Attribute] = NO_ATTRIBUTES, kind: int = 2
-    ) -> Value:
-        return self.emit(name, [a, b], broadcast(shape_of(a), shape_of(b)), attributes, kind)
+    def add(self, a: Value, b: Value | float) -> Value:
+        return self.apply("Add", a, b)
 
-    def compare(self, name: str, a: Value, b: Value) -> Value:
-        return self.emit(name, [a, b], TensorType(DType.BOOL, broadcast(shape_of(a), shape_of(b))))
+    def mul(self, a: Value, b: Value | float) -> Value:
+        return self.apply("Mul", a, b)
 
-    def add(self, a: Value, b: Value) -> Value:
-        return self.binary("Add", a, b)
-
-    def sub(self, a: Value, b: Value) -> Value:
-        return self.binary("Sub", a, b, {"output_names": ["output"], "input_names": ["x", "y"]})
-
-    def mul(self, a: Value, b: Value) -> Value:
-        return self.binary("Mul", a, b)
-
-    def div(self, a: Value, b: Value) -> Value:
-        return self.binary("Div", a, b)
-
-    def log(self, x: Value) -> Value:
-        return self.unary("Log", x, {"shift": 0.0, "scale": 1.0, "cust_aicpu": "Log", "base": -1.0})
+    def compare(self, name: str, a: Value, b: Value | float) -> Value:
+        return self.apply(name, a, b, dtype=DType.BOOL)
 
     def cast(self, x: Value, dtype: DType) -> Value:
         return cast(self.graph, x, dtype, scope=self.scope)
 
     def select(self, condition: Value, a: Value, b: Value) -> Value:
         shape = broadcast(broadcast(shape_of(condition), shape_of(a)), shape_of(b))
-        condition, a, b = (self.expand(v, shape) for v in (condition, a, b))
-        return self.emit("Select", [condition, a, b], plain(a))
+        return self.emit("Select", [self.expand(v, shape) for v in (condition, a, b)], TensorType(dtype_of(a), shape))
 
     # -- shapes --------------------------------------------------------------------------------------------------------
 
@@ -124,14 +111,6 @@ class Emitter:
         shape = tuple(int(d) for d in shape)
         return x if shape == shape_of(x) else self.emit("BroadcastTo", [x, shape], shape)
 
-    def add_axis(self, x: Value, axis: int) -> Value:
-        shape = list(shape_of(x))
-        shape.insert(axis, 1)
-        return self.emit("ExpandDims", [x, axis], shape)
-
-    def drop_axis(self, x: Value, axis: int) -> Value:
-        return self.emit("Squeeze", [x, (axis,)], [d for i, d in enumerate(shape_of(x)) if i != axis])
-
     def slice(self, x: Value, begin: Shape, end: Shape, steps: Shape | None = None) -> Value:
         """``x[begin:end:steps]`` along all axes, none negative."""
         steps = (1,) * len(begin) if steps is None else tuple(int(s) for s in steps)
@@ -147,39 +126,53 @@ class Emitter:
         begins = [begin if i == axis else 0 for i in range(len(shape))]
         return self.slice(x, begins, [end if i == axis else d for i, d in enumerate(shape)])
 
+    def reverse(self, x: Value, *axes: int) -> Value:
+        return self.emit("ReverseV2", [x, axes], shape_of(x))
+
     def concat(self, values: Sequence[Value], axis: int) -> Value:
         if len(values) == 1:
             return values[0]
         shape = list(shape_of(values[0]))
-        for value in values[1:]:
-            rest = [d for i, d in enumerate(shape_of(value)) if i != axis]
-            if rest != [d for i, d in enumerate(shape) if i != axis]:
-                raise FormatError(f"{list(shape_of(value))} cannot be joined to {shape} along axis {axis}")
         shape[axis] = sum(shape_of(v)[axis] for v in values)
         return self.emit("Concat", [self.tuple_of(values), axis], TensorType(dtype_of(values[0]), tuple(shape)))
+
+    def pad(self, x: Value, before: Shape, after: Shape, value: float = 0.0) -> Value:
+        """Constant padding of the last axes; negative numbers cut."""
+        none = [0] * (len(shape_of(x)) - len(before))
+        before, after, shape = [*none, *before], [*none, *after], shape_of(x)
+        ends = [d + min(a, 0) for d, a in zip(shape, after, strict=True)]
+        x = self.slice(x, [max(-b, 0) for b in before], ends)
+        pairs = tuple((max(b, 0), max(a, 0)) for b, a in zip(before, after, strict=True))
+        if not any(map(any, pairs)):
+            return x
+        padded = [d + b + a for d, (b, a) in zip(shape_of(x), pairs, strict=True)]
+        inside = tuple(slice(b, b + d) if b or d < n else slice(None)
+                       for d, (b, _), n in zip(shape_of(x), pairs, padded, strict=True))  # fmt: skip
+        made = self.emit("Pad", [x], padded, {"output_names": ["y"], "paddings": pairs, "input_names": ["x"]}, CLASS)
+        if value == 0:
+            return made
+        # MindSpore's PadV3 takes a value, but its gradient is wrong from the second run on a CPU on (2.10).
+        frame = np.full([n if any(pair) else 1 for n, pair in zip(padded, pairs, strict=True)], value)
+        frame[inside] = 0
+        return self.add(made, self.constant(frame.astype(dtype_of(x).value)))
 
     def tuple_of(self, values: Sequence[Value]) -> Node:
         return self.emit("MakeTuple", values, TupleType(tuple(v.type for v in values), dynamic=False), kind=CLASS)
 
-    def item(self, value: Node, i: int) -> Value:
-        assert isinstance(value.type, TupleType)
-        return self.emit("TupleGetItem", [value, i], value.type.elements[i], kind=CLASS)
+    def several(
+        self, name: str, operands: Sequence[Value | Attribute], types: Sequence[TensorType],
+        attributes: Mapping[str, Attribute] = NO_ATTRIBUTES, kind: int = FUNCTION, take: int | None = None,
+    ) -> list[Value]:  # fmt: skip
+        """The results of a primitive that has several; the first ``take``."""
+        made = self.emit(name, operands, TupleType(tuple(types), dynamic=False), attributes, kind)
+        return [self.emit("TupleGetItem", [made, i], type_, kind=CLASS) for i, type_ in enumerate(types[:take])]
 
-    def items(self, value: Node) -> list[Value]:
-        assert isinstance(value.type, TupleType)
-        return [self.item(value, i) for i in range(len(value.type.elements))]
-
-    def gather(self, x: Value, indices: Value, axis: int) -> Value:
-        """``x`` at ``indices`` (of one axis) along an axis."""
+    def pick(self, x: Value, indices: Value | Sequence[int] | np.ndarray, axis: int) -> Value:
+        """``x`` at indices (of one axis) along an axis."""
+        at = indices if isinstance(indices, Value) else self.constant(np.asarray(indices, np.int32))
         shape = list(shape_of(x))
-        shape[axis] = shape_of(indices)[0]
-        return self.emit("Gather", [x, indices, axis, 0], shape)
-
-    def pick(self, x: Value, indices: Sequence[int] | np.ndarray, axis: int) -> Value:
-        """``x`` at constant indices along an axis."""
-        import numpy as np
-
-        return self.gather(x, self.constant(np.asarray(indices, np.int32)), axis)
+        shape[axis] = shape_of(at)[0]
+        return self.emit("Gather", [x, at, axis, 0], shape)
 
     # -- products and sums ---------------------------------------------------------------------------------------------
 
@@ -191,6 +184,15 @@ class Emitter:
             raise FormatError(f"{list(shape_of(a))} and {list(shape_of(b))} cannot be multiplied as matrices")
         name = "BatchMatMul" if stack else "MatMul"
         return self.emit(name, [a, b, transpose_a, transpose_b], [*stack, rows, columns])
+
+    def bias(self, x: Value, bias: Value | None) -> Value:
+        """``x`` with a number added for each channel."""
+        if bias is None:
+            return x
+        rank = len(shape_of(x))
+        if rank in (2, 4):
+            return self.emit("BiasAdd", [x, bias, 0], shape_of(x))
+        return self.add(x, self.reshape(bias, (*shape_of(bias), *(1,) * (rank - 2))))
 
     def reduce(self, name: str, x: Value, axes: Sequence[int], keep: bool) -> Value:
         shape = shape_of(x)

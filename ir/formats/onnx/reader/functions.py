@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
 from ....core.errors import FormatError
@@ -13,40 +14,50 @@ LIMIT = 1_000_000
 """Nodes up to which functions are written out: a few lines of a hostile file stand for more than memory holds."""
 
 
-def inlined(model: Any) -> Any:
-    """The model without calls of functions. Operators that have a rule are left alone."""
+def without_functions(model: Any) -> Any:
+    """The model without calls of its own functions."""
     from onnx import inliner
 
     _check_growth(model)
-    try:
-        if model.functions:
-            model = inliner.inline_local_functions(model)
-        named = sorted({n.op_type for n in _all_nodes(model.graph)} - set(RULES) - FOLDED_ONLY)
-        defined = [("", name) for name in named if _is_defined(name)]
-        if defined:
-            model = inliner.inline_selected_functions(_typed(model), defined, inline_schema_functions=True)
-    except Exception as error:  # a C++ exception of several kinds
-        raise FormatError(f"its functions cannot be written out: {error}") from None
+    return _written_out(inliner.inline_local_functions, model) if model.functions else model
+
+
+def inlined(model: Any, opset: int) -> Any:
+    """The model without operators that ONNX defines by others. Those that have a rule are left alone."""
+    from onnx import inliner
+
+    while defined := {n for n in {n.op_type for n in _all_nodes(model.graph)} if _is_defined(n, opset)}:
+        for node in _all_nodes(model.graph):
+            if node.op_type in defined:  # the inliner does not know what an attribute is that is left out
+                have = {attribute.name for attribute in node.attribute}
+                node.attribute.extend(a for name, a in defaults(node.op_type, opset).items() if name not in have)
+        named = [("", name) for name in sorted(defined)]
+        model = _written_out(inliner.inline_selected_functions, model, named, inline_schema_functions=True)
     return model
 
 
-def _typed(model: Any) -> Any:
-    """With an input for each initializer: where the inliner looks for types."""
-    from onnx import helper
-
-    have = {info.name for info in model.graph.input}
-    for proto in model.graph.initializer:
-        if proto.name not in have:
-            model.graph.input.append(helper.make_tensor_value_info(proto.name, proto.data_type, proto.dims))
-    return model
-
-
-def _is_defined(name: str) -> bool:
+@cache
+def defaults(op_type: str, opset: int) -> dict[str, Any]:
+    """What ONNX takes the attributes of an operator for that a node leaves out."""
     from onnx import defs
 
-    if not defs.has(name):
+    attributes = defs.get_schema(op_type, opset).attributes
+    return {name: a.default_value for name, a in attributes.items() if a.default_value.name}
+
+
+def _written_out(how: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    try:
+        return how(*arguments, **options)
+    except Exception as error:  # a C++ exception of several kinds
+        raise FormatError(f"its functions cannot be written out: {error}") from None
+
+
+def _is_defined(name: str, opset: int) -> bool:
+    from onnx import defs
+
+    if name in RULES or name in FOLDED_ONLY or not defs.has(name, opset):
         return False
-    schema = defs.get_schema(name)
+    schema = defs.get_schema(name, opset)
     return bool(schema.has_function or schema.has_context_dependent_function)
 
 

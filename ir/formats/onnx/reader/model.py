@@ -17,13 +17,10 @@ from ....core.interface import Interface, note_interface
 from ....core.naming import printable
 from ....core.program import Entry, Program, Schedule
 from ....core.types import TensorType
+from ..operators import OPSET
 from .conversion import Conversion, safe_name
-from .functions import inlined
-from .tensors import ELEMENT_TYPES, Tensors
-
-OLDEST = 11
-_SMALL = 1024
-"""Bytes up to which an initializer stays in the model that the onnx package checks."""
+from .functions import inlined, without_functions
+from .tensors import Tensors, declared_type
 
 
 class OpenSizes(FormatError):
@@ -92,22 +89,30 @@ def _check_texts(path: Path, model: Any) -> None:
 
 
 def _converted(path: Path, model: Any, dimensions: Mapping[str, int]) -> tuple[Graph, Conversion, Interface]:
-    model, opset = _known_opset(path, model)
+    found = opset_of(model)
     tensors = Tensors(path)
     _promote_constants(model)
     initializers = _taken_out(model)
-    open_ = _fill_sizes(model, dimensions)
+    open_ = _fill_sizes(model, dimensions, {proto.name for proto in initializers})
+    if found < OPSET:
+        model = newer(without_functions(model), found)
+        warnings.warn(
+            f"{path}: opset {found} was converted to {OPSET} by onnx.version_converter", ModelNote, stacklevel=2
+        )
     _check(model)
-    model = inlined(model)
+    opset = max(found, OPSET)
+    model = inlined(without_functions(model), opset)
     graph = Graph("step")
     declared = _declared(model)
-    conversion = Conversion(graph, opset, tensors, _inferred(model))
-    conversion.constants(initializers)
-    conversion.constants(model.graph.initializer)
+    conversion = Conversion(graph, opset, tensors)
+    conversion.constants([*initializers, *model.graph.initializer])
     given = [info for info in model.graph.input if info.name not in conversion.items]
     for info in given:
         name = safe_name(info.name, f"input{len(graph.inputs)}")
-        conversion.items[info.name] = graph.add_input(name, _type(info))
+        type_ = declared_type(info.type)
+        if type_ is None:
+            raise FormatError(f"input '{info.name}' is no tensor of a type that MindSpore has")
+        conversion.items[info.name] = graph.add_input(name, type_)
     conversion.nodes(model.graph.node)
     outputs = [info.name for info in model.graph.output]
     conversion.finish(outputs)
@@ -126,9 +131,8 @@ class ModelNote(UserWarning):
     """Warns of what an ONNX model says and is not taken as it says it."""
 
 
-def _known_opset(path: Path, model: Any) -> tuple[Any, int]:
-    """The model and its opset: one older than the rules know is converted by the onnx package, and that is said."""
-    from onnx import defs, version_converter
+def opset_of(model: Any) -> int:
+    from onnx import defs
 
     newest = defs.onnx_opset_version()
     found = next((int(o.version) for o in model.opset_import if o.domain in ("", "ai.onnx")), None)
@@ -136,18 +140,20 @@ def _known_opset(path: Path, model: Any) -> tuple[Any, int]:
         raise FormatError("the model does not say which opset it uses")
     if not 1 <= found <= newest:
         raise FormatError(f"opset {found}; 1 to {newest} are known: export again")
-    if found >= OLDEST:
-        return model, found
+    return found
+
+
+def newer(model: Any, found: int) -> Any:
+    """The model in the oldest opset that the rules know, as the onnx package converts it."""
+    from onnx import version_converter
+
     try:
-        model = version_converter.convert_version(model, OLDEST)
+        return version_converter.convert_version(model, OPSET)
     except Exception as error:  # a C++ exception of several kinds
         lines = str(error).strip().splitlines() or ["no reason given"]
         raise FormatError(
-            f"opset {found}, which onnx.version_converter cannot make {OLDEST}: {lines[0]}. Export again"
+            f"opset {found}, which onnx.version_converter cannot make {OPSET}: {lines[0]}. Export again"
         ) from None
-    note = f"opset {found} was converted to {OLDEST} by onnx.version_converter"
-    warnings.warn(f"{path}: {note}", ModelNote, stacklevel=2)
-    return model, OLDEST
 
 
 def _promote_constants(model: Any) -> None:
@@ -174,40 +180,30 @@ def _promote_constants(model: Any) -> None:
 
 
 def _taken_out(model: Any) -> list[Any]:
-    """Large initializers, in whose place inputs stand: what checks the model need not carry their bytes."""
-    from onnx import TensorProto
+    """The initializers, in whose place inputs stand: what checks and converts the model need not carry their bytes."""
+    from onnx import TensorProto, helper
 
-    taken: list[Any] = []
-    kept: list[Any] = []
     if model.graph.sparse_initializer:
         raise FormatError("sparse initializers, which MindSpore has no state for")
+    taken = [TensorProto.FromString(proto.SerializeToString()) for proto in model.graph.initializer]
     have = {info.name for info in model.graph.input}
-    for proto in model.graph.initializer:
-        external = proto.data_location == TensorProto.EXTERNAL
-        copy = TensorProto()
-        copy.CopyFrom(proto)
-        (taken if external or proto.ByteSize() > _SMALL else kept).append(copy)
-    for proto in taken:
-        if proto.name not in have:
-            info = model.graph.input.add(name=proto.name)
-            info.type.tensor_type.elem_type = proto.data_type
-            info.type.tensor_type.shape.SetInParent()
-            for d in proto.dims:
-                info.type.tensor_type.shape.dim.add(dim_value=d)
+    model.graph.input.extend(
+        helper.make_tensor_value_info(proto.name, proto.data_type, proto.dims)
+        for proto in taken
+        if proto.name not in have
+    )
     del model.graph.initializer[:]
-    model.graph.initializer.extend(kept)
     return taken
 
 
-def _fill_sizes(model: Any, dimensions: Mapping[str, int]) -> dict[str, str]:
+def _fill_sizes(model: Any, dimensions: Mapping[str, int], initialized: set[str]) -> dict[str, str]:
     """Open dimensions of the inputs get the sizes given, by their names or as INPUT.AXIS; what the model says of other
     values is left to inference. Returns the names of the first dimensions that were open, by input."""
     missing: dict[str, None] = {}
     known: dict[str, None] = {}
     first: dict[str, str] = {}
-    names = {initializer.name for initializer in model.graph.initializer}
     for info in model.graph.input:
-        if info.name in names or not info.type.HasField("tensor_type"):
+        if info.name in initialized or not info.type.HasField("tensor_type"):
             continue
         if not info.type.tensor_type.HasField("shape"):
             raise FormatError(f"input '{info.name}' has no shape: export with one")
@@ -262,15 +258,12 @@ def _check(model: Any) -> None:
         raise FormatError(f"not a valid ONNX model: {first[0] if first else 'no reason given'}") from None
 
 
-def _declared(model: Any) -> dict[str, TensorType]:
+def _declared(model: Any) -> dict[str, TensorType | None]:
     """The shapes that the model declares for its results. They are taken out of it: what a node computes is known from
     its inputs, and onnxruntime too runs a model that declares another shape."""
-    found = {}
+    found = {info.name: declared_type(info.type) for info in model.graph.output}
     for info in model.graph.output:
-        tensor = info.type.tensor_type
-        if info.type.HasField("tensor_type") and tensor.HasField("shape") and tensor.elem_type in ELEMENT_TYPES:
-            found[info.name] = _type(info)
-            tensor.ClearField("shape")
+        info.type.tensor_type.ClearField("shape")
     return found
 
 
@@ -278,27 +271,3 @@ def _agree(computed: TensorType, said: TensorType) -> bool:
     return len(computed.shape) == len(said.shape) and all(
         -1 in (a, b) or a == b for a, b in zip(computed.shape, said.shape, strict=True)
     )
-
-
-def _inferred(model: Any) -> dict[str, TensorType]:
-    """The result of shape inference, as far as it goes; -1 where it does not know a size."""
-    from onnx import shape_inference
-
-    try:
-        model = shape_inference.infer_shapes(model, data_prop=True)
-    except Exception as error:  # a C++ exception of several kinds
-        raise FormatError(f"its shapes are not consistent: {error}") from None
-    found = {}
-    for info in [*model.graph.value_info, *model.graph.output]:
-        tensor = info.type.tensor_type
-        if info.type.HasField("tensor_type") and tensor.HasField("shape") and tensor.elem_type in ELEMENT_TYPES:
-            found[info.name] = _type(info)
-    return found
-
-
-def _type(info: Any) -> TensorType:
-    tensor = info.type.tensor_type
-    if not info.type.HasField("tensor_type") or tensor.elem_type not in ELEMENT_TYPES:
-        raise FormatError(f"input '{info.name}' is no tensor of a type that MindSpore has")
-    shape = tuple(d.dim_value if d.HasField("dim_value") else -1 for d in tensor.shape.dim)
-    return TensorType(ELEMENT_TYPES[tensor.elem_type], shape)

@@ -11,7 +11,7 @@ from ....core.errors import FormatError
 from ....core.types import DType, TensorType
 from ....core.wording import counted
 from ...mindir.external import DataFiles
-from ..vocabulary import NUMBERS
+from ..operators import NUMBERS
 
 if TYPE_CHECKING:
     import numpy as np
@@ -70,3 +70,13 @@ def _listed(proto: Any, count: int, what: str) -> np.ndarray:
         return numpy_helper.to_array(proto)  # type: ignore[no-any-return]
     except (ValueError, TypeError, OverflowError) as error:
         raise FormatError(f"{what}: its elements cannot be read: {error}") from None
+
+
+def declared_type(proto: Any) -> TensorType | None:
+    """The type that a model declares, or inference finds: -1 for a size that is open; None for what is no tensor of a
+    type that MindSpore has, or of no known shape."""
+    tensor = proto.tensor_type
+    if not proto.HasField("tensor_type") or tensor.elem_type not in ELEMENT_TYPES or not tensor.HasField("shape"):
+        return None
+    shape = tuple(d.dim_value if d.HasField("dim_value") else -1 for d in tensor.shape.dim)
+    return TensorType(ELEMENT_TYPES[tensor.elem_type], shape)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -10,7 +11,8 @@ import numpy as np
 
 from ....core.graph import Constant, Node
 from ....core.wording import counted
-from ..vocabulary import Unsupported, dtype_of, shape_of
+from ..operators import Unsupported, dtype_of, shape_of
+from ..window import Window
 from .writing import Names, Rule, Writing, plain
 
 
@@ -45,102 +47,78 @@ def _bias_add(w: Writing, node: Node) -> Names:
     return w.add("Add", [w.name(x), name])
 
 
-def _spatial(values: Any, axes: int) -> list[int]:
+def _window(node: Node, axes: int, size: Sequence[int] | None = None) -> Window:
+    """Without padding. ``size``: where it is not an attribute."""
+    layout, rank = node.attributes.get("format", "NCHW"), len(shape_of(node.operand(0)))
+    if layout not in ("NCHW", "NCDHW"):
+        raise Unsupported(f"data in the layout {layout}")
+    if rank != axes + 2:
+        raise Unsupported(f"an input of {counted(rank, 'axis')}")
+    size = _spatial(node, axes, "kernel_size", "ksize") if size is None else tuple(size)
+    strides, dilations = _spatial(node, axes, "stride", "strides"), _spatial(node, axes, "dilation", "dilations")
+    return Window(size, strides, dilations, (0,) * axes, (0,) * axes)
+
+
+def _spatial(node: Node, axes: int, *names: str) -> tuple[int, ...]:
     """An attribute of one number for all axes, or one for each, the batch and channel axes in front or not."""
-    if isinstance(values, (int, float)):
-        return [int(values)] * axes
-    return [int(v) for v in values][-axes:]
+    value: Any = next((node.attributes[name] for name in names if name in node.attributes), 1)
+    return (int(value),) * axes if isinstance(value, (int, float)) else tuple(int(v) for v in value[-axes:])
 
 
-def _pads(node: Node, mode: str, sizes: Sequence[int], steps: Sequence[int], w: dict[str, list[int]]) -> list[int]:
-    """ONNX's order: all in front, then all behind. Where the mode says "same", what leads to the result's shape."""
+def _padded(node: Node, window: Window, sizes: Sequence[int], steps: Sequence[int]) -> Window:
+    """With the padding that its mode says: for "same", what leads from the sizes to so many windows."""
+    mode = str(node.attributes.get("pad_mode", "valid")).lower()
     if mode == "valid":
-        return [0] * 2 * len(sizes)
+        return window
     if min(*sizes, *steps) < 0:
         raise Unsupported("an image of an open size")
     if mode == "same":
-        reach = _reach(steps, w)
-        total = [max(r - n, 0) for r, n in zip(reach, sizes, strict=True)]
-        return [t // 2 for t in total] + [t - t // 2 for t in total]
-    flat = [int(v) for v in node.attributes.get("pad_list", node.attributes.get("pad", ()))][-2 * len(sizes) :]
-    return flat[::2] + flat[1::2]
+        return window.padded(sizes, steps, True)
+    pads: Any = node.attributes.get("pad_list", node.attributes.get("pad", ()))
+    flat = tuple(int(v) for v in pads)[-2 * len(sizes) :]
+    return replace(window, before=flat[::2], after=flat[1::2])
 
 
-def _reach(steps: Sequence[int], w: dict[str, list[int]]) -> list[int]:
-    """How many places so many windows see along each axis."""
-    places = zip(steps, w["strides"], w["kernel_shape"], w["dilations"], strict=True)
-    return [(n - 1) * s + (k - 1) * d + 1 for n, s, k, d in places]
-
-
-def _mode(node: Node) -> str:
-    return str(node.attributes.get("pad_mode", "valid")).lower()
-
-
-def _check_layout(node: Node, axes: int) -> None:
-    layout = node.attributes.get("format", "NCHW")
-    if layout not in ("NCHW", "NCDHW"):
-        raise Unsupported(f"data in the layout {layout}")
-    if len(shape_of(node.operand(0))) != axes + 2:
-        raise Unsupported(f"an input of {counted(len(shape_of(node.operand(0))), 'axis')}")
+def _seen(window: Window, *without: str) -> dict[str, list[int]]:
+    """A window as the attributes of an operator: of the pads all in front, then all behind."""
+    attributes = {"kernel_shape": window.size, "strides": window.strides, "dilations": window.dilations,
+                  "pads": window.before + window.after}  # fmt: skip
+    return {name: list(value) for name, value in attributes.items() if name not in without}
 
 
 def _conv(axes: int, w: Writing, node: Node) -> Names:
-    _check_layout(node, axes)
-    window = _kernel(node, axes)
-    pads = _pads(node, _mode(node), shape_of(node.operand(0))[2:], shape_of(node)[2:], window)
-    return w.add("Conv", w.inputs(node, 2), pads=pads, group=int(node.attributes.get("group", 1)), **window)
-
-
-def _kernel(node: Node, axes: int) -> dict[str, list[int]]:
-    """The window of a convolution, whose size its weight has."""
-    attributes = node.attributes
-    return {
-        "kernel_shape": list(shape_of(node.operand(1))[2:]),
-        "strides": _spatial(attributes.get("stride", attributes.get("strides", 1)), axes),
-        "dilations": _spatial(attributes.get("dilation", attributes.get("dilations", 1)), axes),
-    }
+    window = _window(node, axes, shape_of(node.operand(1))[2:])
+    window = _padded(node, window, shape_of(node.operand(0))[2:], shape_of(node)[2:])
+    return w.add("Conv", w.inputs(node, 2), group=int(node.attributes.get("group", 1)), **_seen(window))
 
 
 def _conv_transpose(w: Writing, node: Node) -> Names:
-    """The result's sizes say what comes behind, beyond what the padding takes away."""
-    _check_layout(node, 2)
-    window = _kernel(node, 2)
+    """The result's sizes say what comes behind, beyond what the padding takes away. The convolution that this is the
+    transpose of goes from the result's sizes to those of the input."""
+    window = _window(node, 2, shape_of(node.operand(1))[2:])
     sizes, steps = shape_of(node)[2:], shape_of(node.operand(0))[2:]
-    # The convolution that this is the transpose of goes from the result's sizes to those of the input.
-    pads = _pads(node, _mode(node), sizes, steps, window)
-    reach = _reach(steps, window)
-    more = [n - (r - b - a) for n, r, b, a in zip(sizes, reach, pads[:2], pads[2:], strict=True)]
-    group = int(node.attributes.get("group", 1))
+    window = _padded(node, window, sizes, steps)
+    places = zip(sizes, steps, window.strides, window.extent, window.before, window.after, strict=True)
+    more = [n - ((m - 1) * s + k - b - a) for n, m, s, k, b, a in places]
     if min(more) < 0:
         raise Unsupported("a padding that takes more away than there is")
-    return w.add("ConvTranspose", w.inputs(node, 2), pads=pads, group=group, output_padding=more, **window)
+    group = int(node.attributes.get("group", 1))
+    return w.add("ConvTranspose", w.inputs(node, 2), group=group, output_padding=more, **_seen(window))
 
 
 def _max_pool(axes: int, w: Writing, node: Node) -> Names:
-    _check_layout(node, axes)
     if node.attributes.get("ceil_mode"):
         raise Unsupported("windows that reach past the padding")
-    window = _window(node, axes)
-    pads = _pads(node, _mode(node), shape_of(node.operand(0))[2:], shape_of(node)[2:], window)
-    return w.add("MaxPool", w.inputs(node, 1), pads=pads, **window)
-
-
-def _window(node: Node, axes: int) -> dict[str, list[int]]:
-    attributes = node.attributes
-    return {
-        "kernel_shape": _spatial(attributes.get("kernel_size", attributes.get("ksize", 1)), axes),
-        "strides": _spatial(attributes.get("strides", 1), axes),
-        "dilations": _spatial(attributes.get("dilation", 1), axes),
-    }
+    window = _padded(node, _window(node, axes), shape_of(node.operand(0))[2:], shape_of(node)[2:])
+    return w.add("MaxPool", w.inputs(node, 1), **_seen(window))
 
 
 def _max_pool_with_places(axes: int, w: Writing, node: Node) -> Names:
     """Its values; the places are counted in another way."""
-    _check_layout(node, axes)
-    half = _spatial(node.attributes.get("pads", 0), axes)
+    half = _spatial(node, axes, "pads") if "pads" in node.attributes else (0,) * axes
+    window = replace(_window(node, axes), before=half, after=half)
     ceil = int(bool(node.attributes.get("ceil_mode")))
-    values = w.add("MaxPool", w.inputs(node, 1), pads=[*half, *half], ceil_mode=ceil, **_window(node, axes))
-    return (values, None)
+    return (w.add("MaxPool", w.inputs(node, 1), ceil_mode=ceil, **_seen(window)), None)
 
 
 def _avg_pool(w: Writing, node: Node) -> Names:
@@ -148,22 +126,21 @@ def _avg_pool(w: Writing, node: Node) -> Names:
     kernel, strides, mode, layout = (plain(node, i) for i in range(1, 5))
     if layout != 0 or mode not in (1, 2):
         raise Unsupported("another layout or padding")
-    window = {"kernel_shape": _spatial(kernel, 2), "strides": _spatial(strides, 2), "dilations": [1, 1]}
-    how = "same" if mode == 1 else "valid"
-    pads = _pads(node, how, shape_of(node.operand(0))[2:], shape_of(node)[2:], window)
-    del window["dilations"]
-    return w.add("AveragePool", w.inputs(node, 1), pads=pads, count_include_pad=0, **window)
+    size, steps = ((v, v) if isinstance(v, int) else tuple(v)[-2:] for v in (kernel, strides))
+    window = Window(size, steps, (1, 1), (0, 0), (0, 0))
+    if mode == 1:
+        if min(*shape_of(node.operand(0))[2:], *shape_of(node)[2:]) < 0:
+            raise Unsupported("an image of an open size")
+        window = window.padded(shape_of(node.operand(0))[2:], shape_of(node)[2:], True)
+    return w.add("AveragePool", w.inputs(node, 1), count_include_pad=0, **_seen(window, "dilations"))
 
 
 def _avg_pool3d(w: Writing, node: Node) -> Names:
-    _check_layout(node, 3)
     if node.attributes.get("ceil_mode") or node.attributes.get("divisor_override"):
         raise Unsupported("windows that reach past the padding, or another divisor")
-    window = _window(node, 3)
-    pads = _pads(node, _mode(node), shape_of(node.operand(0))[2:], shape_of(node)[2:], window)
-    counts = int(bool(node.attributes.get("count_include_pad", True)))
-    del window["dilations"]
-    return w.add("AveragePool", w.inputs(node, 1), pads=pads, count_include_pad=counts, **window)
+    window = _padded(node, _window(node, 3), shape_of(node.operand(0))[2:], shape_of(node)[2:])
+    include = int(bool(node.attributes.get("count_include_pad", True)))
+    return w.add("AveragePool", w.inputs(node, 1), count_include_pad=include, **_seen(window, "dilations"))
 
 
 def _adaptive_avg_pool(w: Writing, node: Node) -> Names:

@@ -18,7 +18,7 @@ from ....files.atomic import replacing_file
 from ....rewrite.batch_size.resize import batch_inputs
 from ....rewrite.evaluation import Evaluation
 from ....rewrite.evaluation.outputs import ancestors, results_of
-from ..vocabulary import Unsupported, listed, shape_of
+from ..operators import Unsupported, listed, shape_of
 from . import elementwise, layers, shapes
 from .writing import ELEMENT, Rule, Writing
 

@@ -7,7 +7,7 @@ from functools import partial
 
 from ....core.graph import Node
 from ....core.types import TupleType
-from ..vocabulary import Unsupported, dtype_of, shape_of
+from ..operators import Unsupported, dtype_of, shape_of
 from .writing import Names, Rule, Writing, plain
 
 _FAR = 2**31 - 1
@@ -125,10 +125,6 @@ def _gather(w: Writing, node: Node) -> Names:
     return w.add("Gather", w.inputs(node, 2), axis=int(plain(node, 2, 0)))
 
 
-def _gather_elements(w: Writing, node: Node) -> Names:
-    return w.add("GatherElements", [w.name(node.operand(0)), w.name(node.operand(2))], axis=int(plain(node, 1)))
-
-
 def _gather_nd(w: Writing, node: Node) -> Names:
     return w.add("GatherND", [w.name(node.operand(0)), w.add("Cast", [w.name(node.operand(1))], to=7)])
 
@@ -189,11 +185,6 @@ def _top_k(w: Writing, node: Node) -> Names:
     return (values, w.add("Cast", [places], to=6))
 
 
-def _cum_sum(w: Writing, node: Node) -> Names:
-    flags = {"exclusive": int(bool(plain(node, 2, False))), "reverse": int(bool(plain(node, 3, False)))}
-    return w.add("CumSum", [w.name(node.operand(0)), w.ints([int(plain(node, 1))])], **flags)
-
-
 def _triangle(upper: int, w: Writing, node: Node) -> Names:
     k = node.attributes["diagonal"] if "diagonal" in node.attributes else plain(node, 1, 0)
     return w.add("Trilu", [w.name(node.operand(0)), w.ints([int(k)])], upper=upper)
@@ -237,7 +228,6 @@ RULES: dict[str, Rule] = {
     "Tile": _tile,
     "BroadcastTo": _broadcast,
     "Gather": _gather,
-    "GatherD": _gather_elements,
     "GatherNd": _gather_nd,
     "TensorScatterUpdate": partial(_scatter_nd, "none"),
     "TensorScatterAdd": partial(_scatter_nd, "add"),
@@ -247,7 +237,6 @@ RULES: dict[str, Rule] = {
     "MirrorPad": _mirror_pad,
     "OneHot": _one_hot,
     "TopK": _top_k,
-    "CumSum": _cum_sum,
     "Tril": partial(_triangle, 0),
     "Triu": partial(_triangle, 1),
     "MakeTuple": _make_tuple,

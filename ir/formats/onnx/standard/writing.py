@@ -10,7 +10,7 @@ from ....core.data import to_numpy
 from ....core.graph import Constant, Node, Value
 from ....core.naming import UniqueNames
 from ....core.types import DType
-from ..vocabulary import NUMBERS, Unsupported, dtype_of
+from ..operators import NUMBERS, Unsupported, dtype_of
 
 if TYPE_CHECKING:
     import numpy as np

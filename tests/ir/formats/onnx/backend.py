@@ -17,7 +17,9 @@ from boost_compile.ir.core.data import to_numpy
 from boost_compile.ir.core.errors import Error, RuntimeFailure
 from boost_compile.ir.core.graph import Constant, Node
 from boost_compile.ir.core.walk import result_value
-from boost_compile.ir.formats.onnx.reader.functions import inlined
+from boost_compile.ir.formats.onnx.operators import OPSET
+from boost_compile.ir.formats.onnx.reader.functions import inlined, without_functions
+from boost_compile.ir.formats.onnx.reader.model import newer
 from boost_compile.ir.formats.onnx.reader.table import FOLDED_ONLY, RULES
 
 import boost_compile as bc
@@ -85,7 +87,8 @@ def is_supported(case: Any) -> bool:
     if any(n.domain not in ("", "ai.onnx") for n in case.model.graph.node):
         return False
     try:
-        nodes = inlined(case.model).graph.node
+        model, found = without_functions(case.model), opset(case)
+        nodes = inlined(model if found >= OPSET else newer(model, found), max(found, OPSET)).graph.node
     except Error:
         return False
     return all(n.op_type in RULES or n.op_type in FOLDED_ONLY or n.op_type == "Constant" for n in nodes)

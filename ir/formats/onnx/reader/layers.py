@@ -1,0 +1,200 @@
+"""Normalizations, and recurrent cells, unrolled: one set of primitives a time step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ....core.errors import FormatError
+from ....core.graph import Value
+from ....core.types import TensorType
+from ..operators import Unsupported, dtype_of, shape_of
+from .call import Call, Rule, Weight
+from .emitter import Emitter, plain
+
+
+def _batch_normalization(c: Call) -> Value:
+    e, x, shape = c.e, c.value(0), c.shape()
+    if c.attribute("training_mode"):
+        raise Unsupported("training_mode: export the network for inference")
+    for i in (3, 4):
+        item = c.item(i)
+        if isinstance(item, Weight):
+            item.is_statistic = True
+    # MindSpore's kernel takes matrices and pictures.
+    if len(shape) < 2:
+        raise FormatError(f"BatchNormalization of {list(shape)}")
+    x = x if len(shape) in (2, 4) else e.reshape(x, (*shape[:2], 1, math.prod(shape[2:])))
+    channels = TensorType(c.type(1).dtype, (shape[1],))
+    operands = [x, *(c.value(i, True) for i in range(1, 5)), False, c.attribute("epsilon"),
+                1 - c.attribute("momentum"), 0]  # fmt: skip
+    return e.reshape(e.several("BatchNorm", operands, [plain(x), *[channels] * 4], take=1)[0], shape)
+
+
+def _layer_normalization(c: Call) -> list[Value]:
+    e, x, shape, axis, epsilon = c.e, c.value(0), c.shape(), c.axis(), c.attribute("epsilon")
+    inner = shape[axis:]
+    gamma = e.expand(c.value(1, True), inner)
+    beta = e.expand(c.value(2, True), inner) if c.has(2) else e.constant(np.zeros(inner, dtype_of(x).value))
+    small = TensorType(dtype_of(x), (*shape[:axis], *(1 for _ in inner)))
+    begin = axis - len(shape) if axis == len(shape) - 1 else axis
+    operands, more = [x, gamma, beta, begin, begin, epsilon], c.wants(1) or c.wants(2)
+    y, *rest = e.several("LayerNorm", operands, [plain(x), small, small], take=None if more else 1)
+    return [y, rest[0], e.apply("Rsqrt", e.add(rest[1], epsilon))] if more else [y]
+
+
+def _instance_normalization(c: Call) -> Value:
+    x, channels = c.value(0), c.shape()[1]
+    small = TensorType(dtype_of(x), (c.shape()[0], channels))
+    operands = [x, channels, c.value(1, True), c.value(2, True), c.attribute("epsilon")]
+    return c.e.several("GroupNorm", operands, [plain(x), small, small], take=1)[0]
+
+
+def _lrn(c: Call) -> Value:
+    """x / (bias + alpha / size · sum of squares of the neighbouring channels)^beta."""
+    e, x, size, channels = c.e, c.value(0), c.attribute("size"), c.shape()[1]
+    none, before = [0] * (c.rank() - 2), (size - 1) // 2
+    square = e.pad(e.apply("Square", x), [0, before, *none], [0, size - 1 - before, *none])
+    total = e.part(square, 1, 0, channels)
+    for i in range(1, size):
+        total = e.add(total, e.part(square, 1, i, i + channels))
+    inner = e.add(e.mul(total, c.attribute("alpha") / size), c.attribute("bias"))
+    return e.apply("Div", x, e.apply("Pow", inner, c.attribute("beta")))
+
+
+@dataclass
+class _Direction:
+    """One direction of a cell: ``weight`` and ``recurrent`` are [gates * hidden, …], biases have one axis."""
+
+    e: Emitter
+    hidden: int
+    weight: Value
+    recurrent: Value
+    biases: tuple[Value | None, Value | None]
+    peepholes: list[Value]
+    activations: list[Callable[[Value], Value]]
+    reset_after: bool
+
+    def gates(self, x: Value, weight: Value, bias: Value | None) -> Value:
+        return self.e.bias(self.e.matmul(x, weight, transpose_b=True), bias)
+
+    def chunk(self, x: Value, i: int) -> Value:
+        return self.e.part(x, 1, i * self.hidden, (i + 1) * self.hidden)
+
+    def rnn(self, x: Value, state: list[Value]) -> list[Value]:
+        return [self.activations[0](self.e.add(x, self.gates(state[0], self.recurrent, self.biases[1])))]
+
+    def lstm(self, x: Value, state: list[Value]) -> list[Value]:
+        """Gates in the order input, output, forget, cell."""
+        e, (h, c), (gate, cell, out) = self.e, state, self.activations
+        gates = e.add(x, self.gates(h, self.recurrent, self.biases[1]))
+        i, o, f, g = (self.chunk(gates, k) for k in range(4))
+        if self.peepholes:
+            i, f = e.add(i, e.mul(self.peepholes[0], c)), e.add(f, e.mul(self.peepholes[2], c))
+        c = e.add(e.mul(gate(f), c), e.mul(gate(i), cell(g)))
+        o = e.add(o, e.mul(self.peepholes[1], c)) if self.peepholes else o
+        return [e.mul(gate(o), out(c)), c]
+
+    def gru(self, x: Value, state: list[Value]) -> list[Value]:
+        """Gates in the order update, reset, hidden."""
+        e, h, (gate, out), size = self.e, state[0], self.activations, 2 * self.hidden
+        weights, bias, last = self.recurrent, self.biases[1], None
+        if not self.reset_after:
+            last = None if bias is None else e.part(bias, 0, size, size + self.hidden)
+            weights, bias = e.part(weights, 0, 0, size), None if bias is None else e.part(bias, 0, 0, size)
+        r = self.gates(h, weights, bias)
+        update, reset = (gate(e.add(self.chunk(x, i), self.chunk(r, i))) for i in (0, 1))
+        if self.reset_after:
+            inner = e.mul(reset, self.chunk(r, 2))
+        else:
+            inner = self.gates(e.mul(reset, h), e.part(self.recurrent, 0, size, size + self.hidden), last)
+        candidate = out(e.add(self.chunk(x, 2), inner))
+        return [e.add(e.mul(e.apply("Sub", e.scalar(update, 1.0), update), candidate), e.mul(update, h))]
+
+
+_CELLS = {
+    "LSTM": (_Direction.lstm, 4, ["Sigmoid", "Tanh", "Tanh"]),
+    "GRU": (_Direction.gru, 3, ["Sigmoid", "Tanh"]),
+    "RNN": (_Direction.rnn, 1, ["Tanh"]),
+}
+"""The step of a cell, how many gates it has, and its activations."""
+
+
+def _recurrent(c: Call) -> list[Value | None]:
+    e, kind, direction = c.e, c.node.op_type, c.attribute("direction")
+    step, gates, usual = _CELLS[kind]
+    by_batch = bool(c.attribute("layout"))
+    x = e.transpose(c.value(0), (1, 0, 2)) if by_batch else c.value(0)
+    (steps, batch, width), hidden = shape_of(x), c.shape(2)[-1]
+    directions = 2 if direction == "bidirectional" else 1
+    if c.shape(1)[:2] != (directions, gates * hidden):
+        raise FormatError(f"{kind}: weights of shape {list(c.shape(1))} for {directions} x {gates} x {hidden}")
+    for name in ("input_forget", "activation_alpha", "activation_beta", "clip"):
+        if c.attribute(name):
+            raise Unsupported(name)
+    if c.has(4) and any(n != steps for n in c.ints(4)):
+        raise Unsupported("sequences of different lengths")
+    names = c.attribute("activations") or usual * directions
+    rows: list[list[Value]] = [[] for _ in range(steps)]
+    lasts: list[list[Value]] = []
+    for k in range(directions):
+        d = _direction(c, k, gates * hidden, names[k * len(usual) : (k + 1) * len(usual)])
+        state = [_initial(c, i, k, (batch, hidden), by_batch) for i in ((5, 6) if kind == "LSTM" else (5,))]
+        whole = d.gates(e.reshape(x, (steps * batch, width)), d.weight, d.biases[0])
+        whole = e.reshape(whole, (steps, batch, gates * hidden))
+        for t in range(steps)[:: -1 if direction == "reverse" or k == 1 else 1]:
+            state = step(d, e.reshape(e.part(whole, 0, t, t + 1), (batch, gates * hidden)), state)
+            rows[t].append(state[0])
+        lasts.append(state)
+    results: list[Value | None] = [None]
+    if c.wants(0):
+        joined = [e.reshape(e.concat(row, 1), (1, batch, directions * hidden)) for row in rows]
+        y = e.reshape(e.concat(joined, 0), (steps, batch, directions, hidden))
+        results = [e.transpose(y, (1, 0, 2, 3) if by_batch else (0, 2, 1, 3))]
+    for states in zip(*lasts, strict=True):
+        last = e.concat([e.reshape(state, (1, batch, hidden)) for state in states], 0)
+        results.append(e.transpose(last, (1, 0, 2)) if by_batch else last)
+    return results
+
+
+def _direction(c: Call, k: int, width: int, activations: list[str]) -> _Direction:
+    e, hidden = c.e, c.shape(2)[-1]
+
+    def own(i: int) -> Value:
+        x = c.value(i, True)
+        return e.reshape(e.part(x, 0, k, k + 1), shape_of(x)[1:])
+
+    def activation(name: str) -> Callable[[Value], Value]:
+        if name not in ("Sigmoid", "Tanh", "Relu"):
+            raise Unsupported(f"the activation '{name}'")
+        return lambda x: e.apply("ReLU" if name == "Relu" else name, x)
+
+    biases = own(3) if c.has(3) else None
+    halves = (None, None) if biases is None else (e.part(biases, 0, 0, width), e.part(biases, 0, width, 2 * width))
+    peepholes = own(7) if c.has(7) else None
+    parts = [] if peepholes is None else [e.part(peepholes, 0, i * hidden, (i + 1) * hidden) for i in range(3)]
+    reset_after = bool(c.attribute("linear_before_reset"))
+    return _Direction(e, hidden, own(1), own(2), halves, parts, [activation(n) for n in activations], reset_after)
+
+
+def _initial(c: Call, i: int, k: int, shape: tuple[int, int], by_batch: bool) -> Value:
+    e = c.e
+    if not c.has(i):
+        return e.constant(np.zeros(shape, c.type(0).dtype.value))
+    if c.is_constant(i):  # an exporter writes the zeros that a cell starts from as an initializer: that is no weight
+        array = c.array(i)
+        return e.constant(np.ascontiguousarray(array[:, k] if by_batch else array[k]))
+    x = e.transpose(c.value(i), (1, 0, 2)) if by_batch else c.value(i)
+    return e.reshape(e.part(x, 0, k, k + 1), shape)
+
+
+RULES: dict[str, Rule] = {
+    "BatchNormalization": _batch_normalization,
+    "LayerNormalization": _layer_normalization,
+    "InstanceNormalization": _instance_normalization,
+    "LRN": _lrn,
+    **dict.fromkeys(_CELLS, _recurrent),
+}
