@@ -94,6 +94,7 @@ PASSES = {
     "effect-chain-minimization": "effect-chain-minimization",
     "freeze": "freeze{match=[stem.*]}",
     "gradient-accumulation": "gradient-accumulation{steps=2,split=fused}",
+    "gradient-centralization": "gradient-centralization",
     "gradient-freeze": "gradient-freeze{groups=2,total_steps=20}",
     "group-loss-scale": "group-loss-scale{groups=2}",
     "legalize": "legalize{target=gpu}",
