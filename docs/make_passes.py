@@ -78,11 +78,10 @@ A pipeline is one string. It is the same in the shell, in Python and in a bug re
 
     boost-compile model.mindir --passes 'gradient-accumulation{steps=8,split=fused},overflow-check'
 
-You may write the passes in any order: the compiler puts them into the order that works. Each gradient goes through the
-passes around the optimizer in this order: accumulate, all-reduce, unscale, finite check, clip, weight decay,
-centralize, update. These passes act once a cycle, on the mean of the cycle's gradients. An overflow anywhere in a
-cycle skips the whole update. It leaves step count, slots and learning rate alone, clears the accumulators, and steps
-the loss scale once.
+You may write the passes in any order: the compiler puts them into the order that works. The passes around the
+optimizer act once a window (the micro-batches of one optimizer step), on the mean of its gradients. An overflow
+anywhere in a window skips the whole update: step count, optimizer state and learning rate stay, the accumulators are
+cleared, and the loss scale moves once.
 
 Where an option takes a list, one value stands for a list of one: `freeze{match=*embedding*}` is
 `freeze{match=[*embedding*]}`.

@@ -36,21 +36,17 @@ AGREED = "agreed"
 class AdaSum(Pass):
     """Combines the optimizer steps of groups of ranks by how much they agree, instead of averaging gradients.
 
-    Every rank keeps a copy of its weights, updates them with the gradients of its own group, and hands in the
-    difference. Two differences a and b of a weight combine to (1 - a.b / 2|a|^2) a + (1 - a.b / 2|b|^2) b, the groups
-    pairwise, then pairs of pairs. So orthogonal steps add up, and equal ones are their mean. All ranks go on from the
-    old weight minus the combination. This happens once a cycle; an update that is skipped is a step of zero.
+    Every rank updates a copy of its weights with the gradients of its own group, and hands in the difference. Two
+    differences a and b of a weight combine to (1 - a.b / 2|a|^2) a + (1 - a.b / 2|b|^2) b, the groups pairwise, then
+    pairs of pairs. So orthogonal steps add up, and equal ones are their mean. This happens once a window.
 
-    ``devices_per_group`` neighbouring ranks average their gradients (by data-parallel, which this pass brings along)
-    and share the work of combining. The number of groups is known when a job starts, and must be a power of two. With
-    one group, or outside of a job, the weights stay as the update leaves them, with every bit. Slots and BatchNorm
-    statistics stay those of each group and rank.
+    ``devices_per_group`` neighbouring ranks average their gradients. The number of groups must be a power of two. With
+    one group, or outside of a job, the weights stay as the update leaves them. Optimizer state and running statistics
+    stay those of each group and rank.
 
     Changes training: the effective learning rate grows with the number of groups.
 
-    Source: Maleki et al., Scaling Distributed Training with Adaptive Summation, MLSys 2021, each weight a layer, dot
-    products in float32. ``mindspore.boost.AdaSum`` (where groups have 8 devices) does the same, but averages weights of
-    one element, adds 1e-12 to every dot product, and needs point-to-point communication.
+    Source: Maleki et al., Scaling Distributed Training with Adaptive Summation, MLSys 2021; ``mindspore.boost.AdaSum``.
     """
 
     name = "adasum"

@@ -28,33 +28,25 @@ from .step.unscaling import HELP, TOLD, check_unscale, remark, unscaled_paths
 
 
 class ClipGradients(Pass):
-    """Limits the gradients of a cycle: their norm together, the norm of each, or every element.
+    """Limits the gradients of a window: their norm together, the norm of each, or every element.
 
-    ``by=global-norm`` takes the norm of all gradients as one vector and multiplies all of them by limit / max(norm,
-    limit). ``by=tensor-norm`` does so for each gradient by its own norm. ``by=value`` puts every element between -limit
-    and limit. Norms are taken in float32. A gradient within the limit keeps every bit, and one of zeros stays zero.
+    ``by=global-norm`` multiplies all gradients by limit / max(norm, limit), by the norm of all of them as one vector.
+    ``by=tensor-norm`` does so for each gradient by its own norm. ``by=value`` puts every element between -limit and
+    limit. A gradient within the limit keeps every bit.
 
-    The pass clips the gradients after averaging and unscaling, before weight decay. It does so once a cycle, whatever
-    the order in which passes are written. Gradients that are not finite have no norm: ``overflow-check`` skips their
-    update. Finite ones of 1e19 and more have squares that float32 does not hold: their norm is infinite, and the update
-    takes zeros (``report_norm`` shows it).
+    The pass clips once a window, after averaging and unscaling, before weight decay. Gradients that are not finite have
+    no norm: ``overflow-check`` skips their update. Where the file does not tell a factor of the optimizer from
+    unscaling, the report says what was assumed; ``unscale`` says it (``unscale=8``, or none).
 
-    The gradient is what the training cell hands its optimizer, unscaled, and without the decay that the optimizer adds.
-    Where the file does not tell a factor of the optimizer from unscaling, the report says what was assumed, and
-    ``unscale`` says it: ``unscale=8`` of an optimizer that divides by 8 what the loss was multiplied by, or none.
+    With ``each_rank`` a rank clips the mean of its own gradients before ``data-parallel`` sums them, as in MindSpore's
+    tutorials.
 
-    With ``each_rank`` a rank clips the mean of its own gradients before ``data-parallel`` sums them over ranks, as
-    MindSpore's tutorials do (``clip_by_global_norm`` in front of ``grad_reducer``). The update then takes a mean of
-    clipped gradients. In a process that is alone this is the same.
-
-    Outputs, with ``report_norm``: ``gradient_norm``, the norm of all gradients together before clipping; with
-    ``each_rank`` that of the rank's own.
+    Outputs, with ``report_norm``: ``gradient_norm``, the norm of all gradients together before clipping.
 
     Changes training wherever it clips.
 
-    Source: Pascanu et al., On the difficulty of training recurrent neural networks, 2013.
-    ``mindspore.ops.clip_by_global_norm`` does the same, but multiplies by the limit first, and so rounds gradients
-    within it too.
+    Source: Pascanu et al., On the difficulty of training recurrent neural networks, 2013;
+    ``mindspore.ops.clip_by_global_norm``, which rounds gradients within the limit too.
     """
 
     name = "clip-gradients"

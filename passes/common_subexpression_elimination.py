@@ -22,16 +22,9 @@ from .framework.base import Pass
 class CommonSubexpressionElimination(Pass):
     """Merges nodes that compute the same bits from the same operands; the first one stays.
 
-    Operands, attributes and types are compared by their bits: 0.0 and -0.0 differ, a NaN equals itself. The pass never
-    merges random nodes, effects, collectives (a rank's calls must pair with the others'), closures (MindSpore gives
-    each Switch its own), tokens and Depend, and readers of state that no token dates. Two Loads of one state under one
-    token see the same value and do merge.
-
-    The file's notes on a node say whether it is forward or backward, and which forward node a backward one belongs to
-    (``unique_id``, ``forward_unique_id``). The training anatomy lives on them. So two nodes merge only if they are of
-    one part, and their notes are equal or one has none (the notes then stay). Equal nodes that differ in this are
-    reported as missed, for example an optimizer's multiplication that repeats a backward one. Exporters have merged
-    nearly all others already, so little is lost.
+    Operands, attributes and types are compared by their bits. The pass never merges random nodes, effects, collectives,
+    closures, tokens and Depend. Two Loads of one state under one token do merge. Two nodes merge only if both are
+    forward or both backward, and their marks are equal or one has none.
 
     Preserves training bit for bit.
 

@@ -11,18 +11,14 @@ from .framework.base import Pass
 
 
 class DeadCodeElimination(Pass):
-    """Removes nodes, functions and state of the cycle that no graph's result needs.
+    """Removes nodes, functions and state of the window that no graph's result needs.
 
-    The pass keeps everything from which the return of a graph can be reached. An effect lives through its token: an
-    effect whose token does not reach the return never ran in MindSpore either. Inputs stay, because they are the
-    graph's signature. Accumulators, counters and carried values that no graph uses any more go, and the statistics name
-    them. State that the file brought stays, since checkpoints hold it by name. A loss scale stays too: the pass that
-    comes second may still put in the rule that changes it.
+    An effect whose token does not reach the return never ran in MindSpore either. Inputs stay, because they are the
+    graph's signature. State that the file brought stays, since checkpoints hold it by name.
 
     Preserves training bit for bit.
 
-    Source: reachability, as in any compiler. LLVM's ADCE is the optimistic form, which equals this one on a graph
-    without free control flow.
+    Source: reachability, as in any compiler.
     """
 
     name = "dead-code-elimination"

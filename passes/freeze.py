@@ -15,11 +15,10 @@ from .step.matching import trained_matching
 
 
 class Freeze(Pass):
-    """Leaves the weights that match as they are, for good: their updates, slots and gradients go.
+    """Leaves the weights that match as they are, for good: their updates, optimizer state and gradients go.
 
-    The backward part loses everything that only these gradients needed, so freezing the first layers (fine-tuning)
-    saves most. Statistics of frozen BatchNorms go on, as natively. The frozen weights stay state of the program, by
-    their names, so checkpoints and predictions hold them. ``gradient-freeze`` freezes in some cycles only.
+    The backward part loses everything that only these gradients needed. Running statistics of frozen BatchNorms go on,
+    as natively. ``gradient-freeze`` freezes in some windows only.
 
     Changes training: it is that of a network whose matching weights have ``requires_grad=False``.
 

@@ -28,30 +28,22 @@ ROUND_ROBIN = "round-robin"
 
 
 class GradientFreeze(Pass):
-    """Leaves the first layers as they are in some cycles, and does not compute their gradients.
+    """Leaves the first layers as they are in some windows, and does not compute their gradients.
 
-    The pass orders the trained weights by where the forward part first uses them, and puts them into layers: a matrix
-    or filter with the vectors after it, so that a convolution and its BatchNorm stay together. The program gets
-    ``groups`` variants. Number k freezes the first k/groups of the layers: their weights and slots keep every bit, and
-    the backward part lacks everything that only their gradients needed. Statistics of frozen BatchNorms go on, as
-    natively.
+    The pass orders the trained weights by where the forward part first uses them, and puts them into layers. The
+    program gets ``groups`` variants. Number k freezes the first k/groups of the layers: their weights and optimizer
+    state keep every bit. ``train`` gives the groups by hand instead: globs over the names of weights (several in one:
+    ``"fc*|head*"``).
 
-    ``train`` gives the groups by hand instead: globs over the names of weights (several in one: ``"fc*|head*"``). Each
-    says what its cycles train, so ``train=["*","fc*"]`` alternates between everything and the dense layers. A group
-    that trains everything is variant 0.
-
-    The variant of a cycle follows ``mindspore.boost.GradientFreeze``. ``type=continuous`` trains everything for a
-    while, then freezes more and more, cycle by cycle; ``type=interval`` alternates. ``probability`` is the share of
-    cycles that train everything, ``total_steps`` the cycles that the sequence is made for (and 1 % more).
-    ``type=round-robin`` takes the groups in turn, without end. ``strategy`` lists the group of each cycle, from 0, by
-    hand. Cycles after the sequence train everything; with ``after=repeat``, as upstream, the sequence begins again.
-    State: ``freeze.cycle`` counts cycles.
+    The variant of a window follows ``mindspore.boost.GradientFreeze``. ``type=continuous`` trains everything for a
+    while, then freezes more and more; ``type=interval`` alternates. ``probability`` is the share of windows that train
+    everything, ``total_steps`` the windows that the sequence is made for. ``type=round-robin`` takes the groups in
+    turn. ``strategy`` lists the group of each window by hand. After the sequence everything trains; with
+    ``after=repeat`` it begins again. State: ``freeze.cycle`` counts windows.
 
     Changes training.
 
-    Source: ``mindspore.boost.GradientFreeze``. Here groups follow depth and not names, a small network gets as many
-    groups as it has layers, slots are not kept once for each group, and accumulation, overflow check and clipping work
-    with it (a norm is that of the trained gradients).
+    Source: ``mindspore.boost.GradientFreeze``. Here groups follow depth and not names.
     """
 
     name = "gradient-freeze"
@@ -59,13 +51,13 @@ class GradientFreeze(Pass):
     late = True
     groups: int = option(4, help="how many variants, that of the whole network included", minimum=2)
     train: tuple[str, ...] = option((), help="globs instead: the weights that each group trains")
-    type: str = option(INTERVAL, help="the order of frozen cycles", choices=(CONTINUOUS, INTERVAL, ROUND_ROBIN))
-    strategy: tuple[int, ...] = option((), help="the group of each cycle instead, from 0", minimum=0)
+    type: str = option(INTERVAL, help="the order of frozen windows", choices=(CONTINUOUS, INTERVAL, ROUND_ROBIN))
+    strategy: tuple[int, ...] = option((), help="the group of each window instead, from 0", minimum=0)
     after: str = option(
         "train", help="after the sequence train everything, or begin it again", choices=("train", "repeat")
     )
-    probability: float = option(0.5, help="share of the cycles that train everything", minimum=0, maximum=0.99)
-    total_steps: int = option(2000, help="cycles of the whole training", minimum=1, maximum=LONGEST // 2)
+    probability: float = option(0.5, help="share of the windows that train everything", minimum=0, maximum=0.99)
+    total_steps: int = option(2000, help="windows of the whole training", minimum=1, maximum=LONGEST // 2)
     seed: int = option(0, help="of the random sequence (type=interval)", minimum=0, maximum=SEEDS - 1)
 
     def __post_init__(self) -> None:

@@ -31,24 +31,18 @@ from .step.results import with_results
 
 
 class GroupLossScale(Pass):
-    """Keeps an own dynamic loss scale for each group of layers.
+    """Keeps a dynamic loss scale of its own for each group of layers.
 
-    A scale that suits the last layers may be too small for the gradients of the first ones, or too large. Here each
-    group computes its gradients from its own multiple of the loss. At the seeds the derivative is multiplied by the
-    scale of the group next to the loss. Where it passes from one group to another it is multiplied by the ratio of
-    their scales. The graph tells these places: a factor there reaches all gradients of a group and of those nearer to
-    the input, and no others. The pass proves this operator by operator, as ``loss-scale`` does. So branches, residual
-    sums, weights that are used in several groups, and functions are right, or the pass refuses. Each gradient is
-    divided by its group's scale once, before all else.
+    A scale that suits the last layers may be too small for the gradients of the first ones. Here the derivative is
+    multiplied by the scale of a group where it enters the group. The graph tells these places, and the pass proves them
+    as ``loss-scale`` does, or refuses. Each gradient is divided by its group's scale once, before all else.
 
     ``groups`` puts about as many layers into each group, by depth. ``match`` names the weights of each group instead,
-    by globs (several in one group: ``"conv*|bn*"``; the first that matches counts). Groups are numbered from 0, in the
-    order given, or from the input to the loss.
+    by globs (several in one group: ``"conv*|bn*"``). Groups are numbered from the input to the loss.
 
-    After each cycle a group whose gradients are not all finite divides its scale by √2, and the others multiply theirs
+    After each window a group whose gradients are not all finite divides its scale by √2, and the others multiply theirs
     by 2^(1/``window``). Any overflow skips the update of all weights, so the pass brings ``overflow-check`` along. An
-    infinity spreads to every group nearer the input, so it counts as an overflow of the group nearest the loss. The
-    scale that is applied is the power of two below, so it changes no bit. ``min`` and ``max`` are powers of two.
+    infinity counts for the group nearest the loss. The power of two below the scale is applied, so no bit changes.
     ``init`` is one number, or one for each group.
 
     Outputs: ``loss_scale_0`` …, the scales of the step's gradients (``StepResult.loss_scales``). State:
@@ -67,7 +61,7 @@ class GroupLossScale(Pass):
     init: tuple[float, ...] = option(
         (4096.0,), help="the scale to begin with, or one for each group", minimum=2.0**-24, maximum=2.0**64
     )
-    window: int = option(1000, help="cycles without overflow in which a scale doubles, an even number", minimum=2)
+    window: int = option(1000, help="windows without overflow in which a scale doubles, an even number", minimum=2)
     min: float = option(1.0, help="least scale", minimum=2.0**-24)
     max: float = option(2.0**24, help="largest scale", maximum=2.0**64)
     assume_linear: tuple[str, ...] = option((), help="operators taken as linear in their first backward operand")

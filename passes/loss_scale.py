@@ -30,18 +30,15 @@ INITIAL = {"static": 1024.0, "dynamic": 65536.0}
 
 
 class LossScale(Pass):
-    """Multiplies the seeds of the backward part by a scale and divides the gradients by it once, before all else.
+    """Multiplies the initial gradients by a scale and divides the gradients by it once, before all else.
 
-    So gradients survive that float16 would round to zero. The file's loss stays as it was: the scale enters where the
-    derivative of the loss does, at the seeds, which an export has folded into the first backward nodes. The pass proves
-    on the graph, operator by operator, that all gradients are linear in the seeds, or refuses. ``assume_linear`` names
+    So gradients survive that float16 would round to zero. The loss stays as it was. The pass proves on the graph,
+    operator by operator, that all gradients are linear in the initial ones, or refuses. ``assume_linear`` names
     operators of your own that are.
 
-    With ``mode=dynamic`` the scale is divided by ``factor`` after a cycle with overflow, and multiplied by it after
-    ``window`` cycles in a row without, within ``min`` and ``max``. This is the rule of
-    ``nn.DynamicLossScaleUpdateCell``, but with one scale and one decision for a whole cycle. It needs to know of
-    overflows, so the pass brings ``overflow-check`` along. Without ``init`` the scale begins at 1024 (static) or 65536
-    (dynamic).
+    With ``mode=dynamic`` the scale is divided by ``factor`` after a window with overflow, and multiplied by it after
+    ``window`` windows in a row without, within ``min`` and ``max``, as in ``nn.DynamicLossScaleUpdateCell``. The pass
+    brings ``overflow-check`` along. Without ``init`` the scale begins at 1024 (static) or 65536 (dynamic).
 
     Outputs: ``loss_scale``, the scale of the step's gradients. State: ``loss_scale.value``,
     ``loss_scale.clean_cycles``.
@@ -56,7 +53,7 @@ class LossScale(Pass):
     mode: str = option("dynamic", help="a fixed scale, or one that follows overflows", choices=("static", "dynamic"))
     init: float | None = option(None, help="the scale to begin with", minimum=2.0**-24, maximum=2.0**64)
     factor: float = option(2.0, help="by how much a dynamic scale shrinks and grows", minimum=1.0)
-    window: int = option(2000, help="cycles without overflow after which it grows", minimum=1)
+    window: int = option(2000, help="windows without overflow after which it grows", minimum=1)
     min: float = option(1.0, help="least dynamic scale", minimum=2.0**-24)
     max: float = option(2.0**24, help="largest dynamic scale", maximum=2.0**64)
     assume_linear: tuple[str, ...] = option((), help="operators taken as linear in their first backward operand")

@@ -25,12 +25,8 @@ SCOPE = "gradient-centralization"
 class LowerGradientCentralization(Pass):
     """Takes the mean over all axes but the first away from the gradient of every tagged weight.
 
-    Its place is that of MindSpore's optimizers: behind clipping and behind the weight decay that an optimizer adds to
-    its gradients, before the update. Decay inside the update's primitive comes after. It is made of ReduceMean and Sub,
-    which every target has, and works on half-precision gradients in float32.
-
-    The pass needs the tags of ``tag-gradient-centralization``, and brings that pass along where a program has none when
-    the pipeline begins. A ``parameter-groups`` of the same pipeline adds to these tags, or takes some away.
+    Its place is that of MindSpore's optimizers: after clipping and the weight decay that an optimizer adds to its
+    gradients, before the update. The pass brings ``tag-gradient-centralization`` along where a program has no tags.
 
     Changes training.
 

@@ -40,28 +40,22 @@ SCOPE = "overflow-check"
 
 
 class OverflowCheck(Pass):
-    """Skips the whole update of a cycle in which any gradient is not finite.
+    """Skips the whole update of a window in which any gradient is not finite.
 
-    The pass tests every gradient as the optimizer would get it, averaged and unscaled. Infinities and NaNs survive
-    every sum, so one test a cycle sees those of each micro-batch. The update side (weights, slots, step count,
-    everything that it writes) becomes a function that a Switch calls or leaves alone: no value leaves the device for
-    the decision. Accumulators and counters are cleared either way. The forward pass writes its state (BatchNorm
-    statistics) as MindSpore does natively, also for a micro-batch that overflows; so does a cell in front of it (a key
-    encoder that follows the weights).
+    The pass tests every gradient as the optimizer would get it. Infinities and NaN survive every sum, so one test a
+    window sees those of each micro-batch. Weights, optimizer state and step count stay; accumulators and counters are
+    cleared. The forward pass writes running statistics as MindSpore does natively, also for a micro-batch that
+    overflows.
 
-    ``policy=skip-micro`` drops only the micro-batches that overflow: they add nothing, and the mean is taken over the
-    others. The update is skipped if none is left. With ``reduction=sum`` the rest is summed.
+    ``policy=skip-micro`` drops only the micro-batches that overflow, and takes the mean over the others.
+    ``detect=status`` is for an Ascend in saturation mode: each micro-batch asks the device's overflow flag. (Not run on
+    a chip.)
 
-    ``detect=status`` is for an Ascend in saturation mode, where overflows leave finite numbers: each micro-batch asks
-    the device's overflow flag instead. (Not run on a chip.)
+    A file that skips its update by itself (``if not overflow: self.optimizer(grads)``) keeps its own check. The pass
+    makes it look at the gradients that it does not see, with ``policy=skip-cycle`` only.
 
-    A file that skips its update by itself (``if not overflow: self.optimizer(grads)``) keeps its own check, which also
-    drives its own loss scale. The pass makes this check look at the gradients that it does not see (a clipping by value
-    in front of it hides infinities), and adds the outputs and the limit. Only ``policy=skip-cycle`` can do that.
-
-    Outputs: ``overflow`` (bool; with ``skip-micro`` also of each accumulating step), ``skipped_cycles`` (how many
-    updates were skipped in a row, 0 after one that happened). A session ends with an error after more than
-    ``max_skipped`` of them.
+    Outputs: ``overflow`` (bool), ``skipped_cycles`` (how many updates were skipped in a row). A session ends with an
+    error after more than ``max_skipped`` of them.
 
     Preserves training as long as all gradients are finite.
 
@@ -73,11 +67,11 @@ class OverflowCheck(Pass):
     at_stage = "finite-check"
     policy: str = option(
         "skip-cycle",
-        help="drop the whole cycle, or only the micro-batch that overflows",
+        help="drop the whole window, or only the micro-batch that overflows",
         choices=("skip-cycle", "skip-micro"),
     )
     detect: str = option("values", help="test the gradients, or ask a saturating Ascend", choices=("values", "status"))
-    max_skipped: int = option(50, help="skipped cycles in a row that end training; 0: never", minimum=0)
+    max_skipped: int = option(50, help="skipped windows in a row that end training; 0: never", minimum=0)
 
     def needs(self, program: Program) -> Sequence[str]:
         # Where the file sums gradients over ranks, all ranks must also skip together.

@@ -21,13 +21,9 @@ SCOPE = "patch-convolution"
 class PatchConvolution(Pass):
     """Computes convolutions whose windows do not overlap (the patch embedding of vision transformers) as products.
 
-    The image is cut into its patches, the rows of a matrix, and this matrix is multiplied with the filters. The product
-    adds the same numbers as the convolution, in another order. Both its gradients are rewritten in the same way. The
-    pass rewrites a convolution of NCHW if its strides are its kernel's size, the image is a multiple of that, and there
-    is no padding, dilation or group. It leaves a convolution of one point alone, as every target runs it as a product.
-
-    It pays on CPUs with AVX-512 in MindSpore 2.9 and 2.10, whose convolutions are only fast without it
-    (docs/compatibility.md): a program that has no others can then use it for its products.
+    The image is cut into its patches, and this matrix is multiplied with the filters. The pass rewrites a convolution
+    of NCHW if its strides are its kernel's size, the image is a multiple of that, and there is no padding, dilation or
+    group. It pays on CPUs with AVX-512 in MindSpore 2.9 and 2.10 (docs/compatibility.md).
 
     Preserves training up to rounding.
 

@@ -27,16 +27,12 @@ class RateSchedule(Pass):
 
     Over the first ``warmup`` updates the rate grows from ``start`` times ``lr`` to ``lr`` in a straight line. Then it
     falls to ``end`` times ``lr``, which update number ``total`` has and all after it: ``kind=linear`` in a straight
-    line, ``kind=cosine`` on half a cosine, ``kind=one-cycle`` too, which also rises on one (``warmup`` is three tenths
-    of ``total`` unless given, ``start`` 1/25, ``end`` a ten-thousandth of that). ``kind=constant`` stays at ``lr``.
-    ``kind=table`` takes the rates one by one from ``table``, and stays at its last.
+    line, ``kind=cosine`` on half a cosine, ``kind=one-cycle`` too, which also rises on one. ``kind=constant`` stays at
+    ``lr``. ``kind=table`` takes the rates one by one from ``table``, and stays at its last.
 
-    Updates count from zero, as MindSpore's do. One that an overflow skips does not count; a cycle of accumulation is
-    one. ``lr`` is the rate of the file unless given. Several rates (groups of parameters) keep their ratios: ``lr`` is
-    the largest of them then. ``parameter-groups`` multiplies what comes of it.
-
-    The rates are computed in double precision when the program is compiled, as MindSpore's lists are, and stand in it
-    as float32: 4 bytes an update. A formula in the graph would have float32 steps of its own, with other bits.
+    Updates count from zero. A skipped one does not count; a window of accumulation is one. ``lr`` is the rate of the
+    file unless given. Several rates (groups of parameters) keep their ratios. The rates stand in the program as
+    float32.
 
     State: ``learning_rate``, or what the file calls it, shows the rate of the last update. ``schedule.rates`` is the
     list, which no checkpoint holds. ``schedule.updates`` counts where the file counts no updates itself.

@@ -28,40 +28,29 @@ _CUT = f"weights cut, {counted(SHOWN[1], 'rank')}"
 
 
 class ShardOptimizer(Pass):
-    """Deals the weights out to the ranks: the owner of a weight alone holds its slots and updates it.
+    """Deals the weights out to the ranks: the owner of a weight alone holds its optimizer state and updates it.
 
-    All ranks still sum all gradients, as ``data-parallel`` has them do. Then each rank updates the weights that it
-    owns, and all receive the new weights from their owners, once a cycle. The program does not know the number of
-    ranks: the runtime deals out by size when a job starts, and a process by itself runs the program whole.
+    All ranks still sum all gradients. Then each rank updates the weights that it owns, and all receive the new weights,
+    once a window. The runtime deals out by size when a job starts. With ``stage=2`` the owner alone holds the sum of
+    the gradients of a window, too, so the ranks sum the gradients of every micro-batch.
 
-    With ``stage=2`` the owner alone holds the sum of the gradients of a cycle, too. So the ranks must sum the gradients
-    of every micro-batch, instead of once a cycle; the report gives the cost. Norms, finite checks and other numbers
-    that take all gradients are exchanged: one number a weight.
-
-    Whole weights have one owner each. With ``partition=flat`` a weight that is larger than a rank's share, 1/ranks of
-    what is dealt out, is cut into pieces of a like length, one for each rank; with ``auto`` also others, the largest
-    first, until no rank holds more than 5 % over the mean. That needs an update that works element by element; the
-    report names each weight whose update does not, with the reason, and such a weight has one owner. A rank also holds
-    a copy of its piece of the weight. A target that has ReduceScatter sums such gradients by it, where nothing else
-    takes the sum. With ``stage=2`` norms and finite checks take the sum of a cycle whole, so it is gathered for them.
-
-    A weight stays on every rank where nothing is saved (it has no slots), or where its update cannot be told from those
-    of other weights; the report gives the reason. The slots in a saved file, in ``state`` and in a network that is
-    updated are those of all ranks together.
+    With ``partition=flat`` a weight that is larger than a rank's share is cut into pieces, one for each rank; with
+    ``auto`` also others, until no rank holds more than 5 % over the mean. That needs an update that works element by
+    element. The report names each weight that stays whole, or on every rank, with the reason. A saved file has the
+    state of all ranks together.
 
     Preserves training: with ``stage=1`` bit for bit, next to ``data-parallel`` alone; with ``stage=2`` too where a
-    cycle is one micro-batch. In longer cycles stage 2 adds up the same gradients in another order.
+    window is one micro-batch. In longer windows stage 2 adds up the same gradients in another order.
 
     Source: Rajbhandari et al., ZeRO, 2020, stages 1 and 2; Xu et al., Automatic Cross-Replica Sharding of Weight Update
-    in Data-Parallel Training, 2020, for updates on pieces. MindSpore's optimizer parallelism does this on Ascend and
-    GPU for some optimizers.
+    in Data-Parallel Training, 2020, for updates on pieces.
     """
 
     name = "shard-optimizer"
     at_stage = "update"
     late = True
     redone = True
-    stage: int = option(1, help="1: deal out slots; 2: also the sums of a cycle", minimum=1, maximum=2)
+    stage: int = option(1, help="1: deal out optimizer state; 2: also the sums of a window", minimum=1, maximum=2)
     partition: str = option(
         WHOLE,
         help="whole: each weight has one owner; flat: what is larger than a rank's share is cut into a piece for each "

@@ -28,20 +28,15 @@ RECURRENT = named(Family.RECURRENT)
 class TagGradientCentralization(Pass):
     """Tags the weights of convolutions and matrix products: their gradients are to lose their mean.
 
-    The tag is a note of the weight, ``centralize = [axes]``: all axes but the first. ``lower-gradient-centralization``
-    takes the mean over them. The text form and ``boost-inspect`` show the tag, and you may edit it in between.
-
-    The pass tags a trained weight of more than one axis that the forward part gives to a convolution or matrix product,
-    or joins with others for a recurrent layer (LSTM). It does not tag weights of depthwise and grouped convolutions,
-    and weights that reach a product only behind other arithmetic, such as a normalised head. Nor does it tag tables
-    that are looked up (embeddings, also where a product shares them): each row is a value of its own and no weight of a
-    product, and the paper's rule is for products. ``mindspore.boost`` tags them, and so does ``embeddings=true``. The
-    node that takes the weight decides, never its name.
+    The tag is a note of the weight, ``centralize = [axes]``: all axes but the first. The text form and
+    ``boost-inspect`` show it, and you may edit it. The pass tags a trained weight of more than one axis that the
+    forward part gives to a convolution or matrix product, or joins with others for a recurrent layer. Weights of
+    depthwise and grouped convolutions stay untagged, and so do tables that are looked up, unless ``embeddings=true``.
 
     Preserves training: alone it changes nothing.
 
     Source: ``mindspore.boost`` (``OptimizerProcess.add_grad_centralization``), which decides by names and layer
-    classes, tags embeddings too, and leaves out dimensions that 16 does not divide, and Adam.
+    classes.
     """
 
     name = "tag-gradient-centralization"

@@ -35,24 +35,21 @@ class WeightAverage(Pass):
     """Keeps an average of the weights over the updates, for evaluation, export and checkpoints.
 
     The average of a weight is state of its own, ``average.<weight>``, and begins as a copy of it. It moves after each
-    update that happens; one that an overflow skips moves nothing.
+    update that happens.
 
-    ``kind=ema``: average = decay · average + (1 - decay) · weight. With ``warmup=W`` the decay of update n is
-    decay · (1 - exp(-n / W)), so the first averages follow the weights closely. ``kind=swa``: the plain mean of the
-    weights after every ``every``-th update; it begins after ``warmup`` updates, and the average equals the weights
-    until then. ``kind=lookahead``: after every ``every``-th update the average takes a step of 1 - decay towards the
-    weights, and the weights go on from there; until ``warmup`` updates have passed, both are the same.
+    ``kind=ema``: average = decay · average + (1 - decay) · weight; with ``warmup=W`` the decay of update n is decay ·
+    (1 - exp(-n / W)). ``kind=swa``: the plain mean of the weights after every ``every``-th update, from ``warmup``
+    updates on. ``kind=lookahead``: after every ``every``-th update the average takes a step of 1 - decay towards the
+    weights, and the weights go on from there.
 
-    Averages are float32, also of weights in half precision. The decay is 0.999 unless given (0.5 for lookahead), and
-    ``every`` is 1 (5 for lookahead). BatchNorm statistics are not averaged: they are averages already.
-
-    ``boost-run --weights average`` and ``Session.weights`` evaluate, predict, export and save the averages.
+    Averages are float32. The decay is 0.999 unless given (0.5 for lookahead), and ``every`` is 1 (5 for lookahead).
+    Running statistics are not averaged. ``boost-run --weights average`` and ``Session.weights`` use the averages.
 
     Preserves training bit for bit; ``kind=lookahead`` changes it.
 
     Source: Polyak and Juditsky, Acceleration of Stochastic Approximation by Averaging, 1992 (ema); Izmailov et al.,
-    Averaging Weights Leads to Wider Optima, 2018 (swa); Zhang et al., Lookahead Optimizer, 2019. The warm-up of the
-    decay is that of MindCV's EMA.
+    Averaging Weights Leads to Wider Optima, 2018 (swa); Zhang et al., Lookahead Optimizer, 2019; MindCV's EMA
+    (warm-up).
     """
 
     name = "weight-average"

@@ -23,30 +23,20 @@ MEGABYTE = 2**20
 
 
 class DataParallel(Pass):
-    """Sums the gradients of all ranks, once a cycle, before anything else is done to them.
+    """Sums the gradients of all ranks, once a window, before anything else is done to them.
 
-    The pass replaces each gradient that updates a weight by its sum over the ranks of the job, in float32 where the
-    gradient is half. Everything after it (unscaling, finite check, clipping, weight decay, update) sees the same on
-    every rank. So weights that began equal stay equal in every bit. With accumulation the sums of a whole cycle are
-    exchanged.
+    Each gradient that updates a weight is replaced by its sum over the ranks, in float32 where it is half. So weights
+    that began equal stay equal in every bit. ``mean`` divides by the count of all ranks together, which is exchanged
+    too. So the program knows no number of ranks, and short windows and dropped micro-batches weigh what they should.
+    With ``mean=false`` the gradient is that mean times the number of ranks.
 
-    ``mean`` divides by the count of all ranks together (micro-batches, their weights, or ranks), which is exchanged
-    too. So the program knows no number of ranks, and short cycles and dropped micro-batches weigh what they should.
-    With ``mean=false`` the gradient is that mean times the number of ranks. Ranks take some decisions from numbers of
-    their own (``overflow-check`` with ``policy=skip-micro`` or ``detect=status``): the program takes them from sums
-    over all.
-
-    An export made in DATA_PARALLEL mode reduces its gradients itself. The pass takes out these reductions and the
-    factor 1/ranks behind them, and puts the program's own where they belong. If ``mean`` is not given, it follows such
-    a file, and is true elsewhere.
-
-    Gradients smaller than ``fusion`` megabytes are exchanged together, in the order in which the backward part has them
-    ready, each bucket of at most that size. Those that ``parameter-groups`` has numbered go group by group.
+    An export made in DATA_PARALLEL mode reduces its gradients itself: the pass takes that out. Gradients smaller than
+    ``fusion`` megabytes are exchanged together.
 
     Preserves training: the weights are those of one process that trains on the concatenated micro-batches of all ranks
     (with losses that are means over samples), up to rounding. BatchNorm takes its statistics from each rank's own data.
 
-    Source: MindSpore's ``DistributedGradReducer``, once a cycle instead of once a micro-batch.
+    Source: MindSpore's ``DistributedGradReducer``, once a window instead of once a micro-batch.
     """
 
     name = "data-parallel"

@@ -39,20 +39,15 @@ from .trial import Trial, loss_of, make_trial, return_draws
 class DimReduce(Pass):
     """Replaces the optimizer by a quasi-Newton line search in the subspace of a principal component analysis.
 
-    The weights move in the directions in which earlier trainings moved them. The gradient is projected on the rows of
-    ``basis``, a BFGS matrix of their number makes a direction of it, and its length shrinks by ``rho`` until the loss
-    falls by ``sigma`` of the decrease that the gradient promises. The part of the gradient outside of the subspace
-    moves the weights by momentum (``gamma``, ``alpha``). Formulas: passes/dim_reduce/subspace.py.
+    The gradient is projected on the rows of ``basis``, a BFGS matrix of their number makes a direction of it, and its
+    length shrinks by ``rho`` until the loss falls by ``sigma`` of the decrease that the gradient promises. The part of
+    the gradient outside of the subspace moves the weights by momentum (``gamma``, ``alpha``). Formulas:
+    passes/dim_reduce/subspace.py.
 
-    The optimizer of the file goes, with its slots, learning rate, weight decay and gradient centralization. Upstream
-    puts SGD with a rate of one in its place. The gradient is the one after accumulation, all-reduce, unscaling and
-    clipping. A cycle with a gradient that is not finite changes nothing, and nothing else asks for overflows.
-
-    The search is in the schedule. After the updating graph of a cycle, ``trial`` (the forward part alone, at other
-    weights) runs for each micro-batch of the cycle. Then ``judge`` runs, and both repeat until one trial is accepted.
-    So the compared losses are those that the gradients were taken of, no graph has control flow, and each compiles as
-    fast as it did. Trials use the same Dropout masks and write no statistics. Where no trial is accepted, only the
-    momentum step is made, and the BFGS matrix stays as it was.
+    The optimizer of the file goes, with its state, learning rate, weight decay and centralization. A window with a
+    gradient that is not finite changes nothing. After the updating graph of a window, ``trial`` (the forward part
+    alone, at other weights) runs for each micro-batch. Then ``judge`` runs, and both repeat until one trial is
+    accepted.
 
     Changes training.
 
@@ -68,8 +63,8 @@ class DimReduce(Pass):
     gamma: float = option(0.9, help="momentum of the gradient outside of the subspace", minimum=0, maximum=1)
     alpha: float = option(0.001, help="learning rate of that momentum", minimum=0)
     sigma: float = option(0.4, help="share of the promised decrease that a trial must reach", minimum=0, maximum=1)
-    max_trials: int = option(10, help="trials a cycle; 2 as upstream", minimum=1)
-    max_skipped: int = option(50, help="cycles in a row that are not finite and end training; 0: never", minimum=0)
+    max_trials: int = option(10, help="trials a window; 2 as upstream", minimum=1)
+    max_skipped: int = option(50, help="windows in a row that are not finite and end training; 0: never", minimum=0)
 
     def needs(self, program: Program) -> Sequence[str]:
         # Where the file reduces gradients over ranks, losses have to be reduced too.

@@ -36,39 +36,31 @@ from .window import hold_states
 class GradientAccumulation(Pass):
     """Adds the gradients of N micro-batches up and updates the weights once, as if the batch were N times as large.
 
-    How gradients join is read from the loss (``reduction=auto``): where it adds its samples up, they add up; where it
-    is a mean over samples, their mean is taken; where it is divided by what the batch counts (tokens, a mask, weights,
-    what ``ignore_index`` leaves), each micro-batch weighs as much as it counts, and one that counts nothing, nothing.
-    The report says of which micro-batches a cycle is one step on the joined batch: ``any sizes``, ``equal sizes only``,
-    or ``never``, with the node at which samples meet (BatchNorm in training, a contrastive loss, a term divided by
-    another count); then the mean is taken. It says what was assumed where the file does not tell.
+    ``reduction=auto`` reads from the loss how gradients join: where it adds its samples up, they add up; where it is a
+    mean over samples, their mean is taken; where it is divided by what the batch counts (tokens, a mask, weights, what
+    ``ignore_index`` leaves), each micro-batch weighs as much as it counts. The report says of which micro-batches a
+    window is one step on the joined batch: ``any sizes``, ``equal sizes only``, or ``never``, with the node at which
+    samples meet (BatchNorm in training, a contrastive loss); then the mean is taken. It says what was assumed where the
+    file does not tell.
 
-    The pass cuts the step graph where gradients cross from backward to the update side. ``accumulate`` keeps forward
-    and backward and adds every gradient to its accumulator (state ``accum.<weight>``); a weight that is used in several
-    places has one too, for the sum. The update side starts from the mean of the accumulators and clears them. It keeps
-    everything that it does to a gradient (all-reduce, unscaling, clipping, weight decay). So this happens once a cycle,
-    on the mean.
+    The graph ``accumulate`` keeps forward and backward and adds every gradient to its accumulator (state
+    ``accum.<weight>``). The update side starts from the mean of the accumulators and clears them. Everything that it
+    does to a gradient (all-reduce, unscaling, clipping, weight decay) happens once a window, on the mean.
 
-    An update is that of the big batch only if it depends on the batch through averaged gradients alone. So a factor of
-    a gradient that takes something of the batch (one over the tokens that it counts) is applied to each micro-batch's
-    gradient before it is added. A statistic of the batch (a queue, a codebook's counts, a running mean, with all states
-    that read each other) moves with every micro-batch. Where the network reads it before that, it sees it as the last
-    update left it, as the big batch does (state ``window.<name>``); where what it computes of it goes into what is
-    written, it sees it move. A write in front of the forward part that takes nothing of the batch (a key encoder that
-    follows the weights) happens once a cycle. Anything else that an update takes of the batch (a step by the loss, a
-    plateau rule, an input for a learning rate) is an error that names it, until ``carry`` says what it takes: the value
-    of the ``last`` micro-batch, or the ``mean`` of all (state ``carry.<node>``), or that its states move with ``each``.
-    ``carry=last`` says it for all, ``carry=[loss:mean,rate:last]`` for the value or the state of a name. An update that
-    asks only whether a value is finite asks its mean.
+    An update is that of the big batch only if it depends on the batch through averaged gradients alone. A statistic of
+    the batch (a queue, a running mean) moves with every micro-batch; where the network reads it before that, it sees it
+    as the last update left it (state ``window.<name>``). Anything else that an update takes of the batch (a step by the
+    loss, a plateau rule) is an error that names it, until ``carry`` says what it takes: the value of the ``last``
+    micro-batch, the ``mean`` of all (state ``carry.<node>``), or that its states move with ``each``. ``carry=last``
+    says it for all, ``carry=[loss:mean,rate:last]`` by name.
 
     ``split=apply`` runs ``accumulate`` N times, then the small graph ``apply``. ``split=fused`` runs ``accumulate`` N-1
     times, then ``step``, which adds the last gradients on the fly and updates; ``apply`` remains for a short last
-    cycle. The mean divides by the number of micro-batches that were really added (state ``accumulation.count``).
+    window. The mean divides by the number of micro-batches that were really added (state ``accumulation.count``).
 
-    Preserves training: the weights after a cycle are those of one original step on the joined batch where the report
-    says so; else those of native accumulation with averaged gradients. BatchNorm statistics advance once a
-    micro-batch; step count, learning rate and slots once a cycle. An Ascend chip's overflow flag is read once a cycle
-    and cleared behind that, so it tells of all its micro-batches.
+    Preserves training: the weights after a window are those of one original step on the joined batch where the report
+    says so; else those of native accumulation with averaged gradients. Running statistics advance once a micro-batch;
+    step count, learning rate and optimizer state once a window.
 
     Source: MindSpore's tutorial "Gradient accumulation", which sums without dividing (``reduction=sum``), and
     ``mindspore.boost.GradientAccumulation``, which divides by N.
@@ -76,10 +68,10 @@ class GradientAccumulation(Pass):
 
     name = "gradient-accumulation"
     at_stage = "accumulate"
-    steps: int = option(4, help="micro-batches a cycle", minimum=1)
+    steps: int = option(4, help="micro-batches a window", minimum=1)
     reduction: str = option(
         "auto",
-        help="how the gradients of a cycle join for the optimizer; auto: as the loss joins its samples",
+        help="how the gradients of a window join for the optimizer; auto: as the loss joins its samples",
         choices=("auto", "mean", "sum", "weighted"),
     )
     weight: str | None = option(

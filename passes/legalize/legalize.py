@@ -46,19 +46,14 @@ makes of one depends on the others."""
 class Legalize(Pass):
     """Replaces primitives that the target has no kernel for by others that compute the same.
 
-    A training cell fits the machine that exported it. ``nn.TrainOneStepWithLossScaleCell`` reads Ascend's overflow
-    status (NPUGetFloatStatusV2) unless it was exported for a GPU (FloatStatus), and neither runs on a CPU. The status
-    becomes a test of the gradients (IsFinite), FloatStatus and AllFinite a test of their operands, Centralization a
-    subtraction of the mean. What has a kernel for float32 only computes float16 in float32, between casts. A primitive
-    that the target lacks, or lacks for these element types, and that no rule replaces is an error. One that MindSpore's
-    lists of kernels (ir/core/kernels/) do not know is left alone.
+    A training cell fits the machine that exported it. The overflow status of Ascend becomes a test of the gradients,
+    FloatStatus and AllFinite a test of their operands, Centralization a subtraction of the mean. What has a kernel for
+    float32 only computes float16 in float32, between casts. A primitive that the target lacks and that no rule replaces
+    is an error.
 
-    In-place operations on computed tensors (``g *= scale``, ``g.mul_(scale)``) become operations with a result on the
-    update side, which everyone takes who read the tensor afterwards; so passes see what happens to a gradient. Where
-    nothing says whether a tensor is read before it is written or afterwards, that is an error. An operation that would
-    write into a constant gets a copy of it: MindSpore 2.10 writes into the constant itself, and the next step would
-    start from there. On a CPU a padding by a negative width, the gradient of every ``ops.pad``, becomes a slice:
-    MindSpore 2.10's kernel is right in its first run only.
+    In-place operations on computed tensors (``g *= scale``) become operations with a result on the update side. An
+    operation that would write into a constant gets a copy of it. On a CPU a padding by a negative width, the gradient
+    of every ``ops.pad``, becomes a slice: MindSpore 2.10's kernel is right in its first run only.
 
     The pass names the results that are the overflow flag and the loss scale (``StepResult.overflow``, ``.loss_scale``).
 

@@ -24,22 +24,13 @@ SELECTIONS = ("inner", "pattern", "pattern-or-inner", "scope")
 class LessBN(Pass):
     """Removes the inner BatchNorms of residual blocks: less work a step, at little cost in accuracy.
 
-    The pass finds a residual block by dataflow: an addition, in whatever spelling and order of operands, of feature
-    maps of one shape that come from one value, by branches with convolutions. In each branch the last BatchNorm stays:
-    from it a path leads to the addition without another one. Those before it go. So one of three stays in a bottleneck
-    block, one of two in a basic block, and that of a downsampling branch stays. In a pre-activation block the one at
-    the block's entry goes, and the one in front of the last convolution stays. A block inside a branch counts for
-    itself. BatchNorms outside of blocks stay.
+    The pass finds a residual block by dataflow: an addition of feature maps of one shape that come from one value, by
+    branches with convolutions. In each branch the last BatchNorm stays, and those before it go: two of three in a
+    bottleneck block, one of two in a basic block. BatchNorms outside of blocks stay. With a BatchNorm go its gradient,
+    its parameters, their optimizer state, and its statistics.
 
-    With a BatchNorm go its gradient, the updates of gamma and beta with their slots, its statistics, and all that
-    state. The other gradients are those of the network written without it. Where a global norm or a finite check takes
-    all gradients, the share of the removed ones goes too. A BatchNorm whose parameters serve anything else stays.
-
-    ``select=pattern`` removes the BatchNorms that ``mindspore.boost.LessBN`` removes: in residual blocks with ReLU that
-    are added main branch first, that of the downsampling branch too; in inverted residuals with ReLU6 the one behind
-    the expansion; in dense blocks those over a concatenation. ``select=pattern-or-inner`` does the same, and the work
-    of ``inner`` where that finds nothing; a configuration of ``mindspore.boost`` asks for it. ``select=scope`` removes
-    those whose scope (their place in the network) matches ``scope``, in blocks or not.
+    ``select=pattern`` removes the BatchNorms that ``mindspore.boost.LessBN`` removes, ``select=pattern-or-inner``
+    those, or the inner ones where that finds nothing. ``select=scope`` removes those whose scope matches ``scope``.
 
     Changes training: it is another network. Choose initial values that suit a network without normalisation (Zhang et
     al., Fixup Initialization, 2019).

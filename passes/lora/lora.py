@@ -37,21 +37,17 @@ ANOTHER_OPTIMIZER = (
 class LoRA(Pass):
     """Trains adapters of low rank beside weights that stand still: fine-tuning with few trained numbers.
 
-    Of a layer x · Wᵀ, whose weight matches, the result gets (alpha / rank) · (x · Aᵀ) · Bᵀ added, behind its bias. A
-    (rank × inputs) begins at random, B (outputs × rank) at zero, so the first loss has the same bits. They are state,
-    ``<layer>.lora_A.weight`` and ``<layer>.lora_B.weight``, as PEFT calls them. Each is trained as the weight was: by
-    its optimizer, with its rate and decay, with slots of its own. Their gradients come from x and from the gradient of
-    the layer's result; the weight's own gradient is not computed any more.
+    A layer x · Wᵀ whose weight matches gets (alpha / rank) · (x · Aᵀ) · Bᵀ added, after its bias. A (rank × inputs)
+    begins at random, B (outputs × rank) at zero, so the first loss has the same bits. They are state,
+    ``<layer>.lora_A.weight`` and ``<layer>.lora_B.weight``, and trained by the weight's optimizer, with its rate and
+    decay.
 
-    All other weights stand still, too, as LoRA is used: their updates, slots and gradients go. ``train`` keeps some
-    training as before (a new head, biases, norms). Statistics of BatchNorm go on.
+    All other weights stand still, too; ``train`` keeps some training (a new head, biases, norms). A weight can have an
+    adapter that is a matrix and takes part in products alone. Others are reported as missed where a glob matches them,
+    and an error where they are named.
 
-    A weight can have an adapter that is a matrix and takes part in products alone (Dense, MatMul). One that several
-    layers share gets one adapter for all of them. A weight that a glob matches besides others, and that can have none,
-    is reported as missed; one that is named, or a glob that matches no other, is an error.
-
-    ``boost-run --save-adapter`` and ``Session.save_adapter`` write the adapters alone, as PEFT reads them;
-    ``--weights merged`` is the network with the adapters added to its weights.
+    ``boost-run --save-adapter`` and ``Session.save_adapter`` write the adapters alone, as PEFT reads them. ``--weights
+    merged`` is the network with the adapters added to its weights.
 
     Changes training: it is that of other weights.
 

@@ -37,32 +37,20 @@ class MixedPrecision(Pass):
     """Computes the network in half precision, forward and backward; weights and optimizer stay in float32.
 
     ``level`` says what computes in half precision, by the lists of ``mindspore.amp``: ``O1`` convolutions, products of
-    matrices, what is added to them, and ReLU; ``O2`` everything but BatchNorm and LayerNorm; ``O3`` everything, the
-    parameters and statistics of BatchNorm apart; ``auto`` what MindSpore's ``Model`` takes for the target (O2 on CPU
-    and GPU, O3 on Ascend). The backward part follows the forward part, node by node. Each value is cast once to each
-    type that its users take, weights once a micro-batch, and there is no cast of a cast. The backward part casts again
-    where less is kept for it then.
+    matrices, what is added to them, and ReLU; ``O2`` everything but BatchNorm and LayerNorm; ``O3`` everything but the
+    parameters and statistics of BatchNorm; ``auto`` O2 on CPU and GPU, O3 on Ascend; ``O0`` is the way back to float32.
+    The backward part follows the forward part, node by node.
 
-    ``keep`` names cells that stay in float32, by globs over scopes, several apart by ``|``. The loss stays in float32.
-    MindSpore knows no loss and casts one that stands inside of the network like all else; ``loss=same`` does so too.
-    What the target has no kernel for in half precision stays in float32, and the report says so. ``dtype=bfloat16`` is
-    for Ascend: MindSpore 2.10 has no kernels of it for products on other targets. (Not run on a chip.)
+    ``keep`` names cells that stay in float32, by globs over scopes, several apart by ``|``. The loss stays in float32;
+    ``loss=same`` casts one inside of the network, as MindSpore does. What the target has no kernel for in half
+    precision stays in float32, and the report says so. ``dtype=bfloat16`` is for Ascend. (Not run on a chip.)
 
-    A CPU computes in float32 where it has no kernel for half precision, and then MindSpore keeps what the backward part
-    takes in float32 too. ``saved=half`` keeps it rounded, so it takes half the bytes; the bits are then no longer those
-    of MindSpore's own mixed precision. What the backward part computes of forward values alone then waits for the
-    gradient that it meets, and its products read matrices as they lie, without a Transpose. Other targets keep half
-    precision anyway.
+    A CPU keeps values for the backward part in float32. ``saved=half`` keeps them rounded, in half the bytes and with
+    other bits. ``error`` bounds how far each weight's gradient may be off (0.01: one hundredth of its length):
+    gradients are measured on ``data``, and the pass finds the cells that must stay in float32.
 
-    ``error`` bounds how far each weight's gradient may be off (0.01: one hundredth of its length). Gradients are
-    measured on ``data``, in float32 and in half precision, and by bisection over scopes the pass finds the cells that
-    must stay in float32. The record of the pass names them in ``keep``, so that it needs no data any more.
-
-    Gradients in float16 need a loss scale, so the pass brings a dynamic ``loss-scale`` and with it ``overflow-check``
-    along, unless the file has a loss scale. ``loss_scale=false`` leaves them out.
-
-    ``level=O0`` is the way back: a file in half precision computes in float32, its weights, constants and inputs
-    included, without its casts. So a file that was exported for a GPU trains on a CPU.
+    The pass brings a dynamic ``loss-scale`` and ``overflow-check`` along for float16; ``loss_scale=false`` leaves them
+    out.
 
     Changes training: values and gradients are rounded to half precision.
 

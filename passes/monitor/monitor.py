@@ -24,25 +24,20 @@ WHAT = ("gradient-norm", "weight-norm", "update-ratio", "non-finite", "noise-sca
 
 
 class Monitor(Pass):
-    """Measures gradients, weights and updates in each cycle, or in every K-th, by weight.
+    """Measures gradients, weights and updates in each window, or in every K-th, by weight.
 
-    The graphs of a cycle leave the numbers in state, ``monitor.…``, one vector of float32 for each kind, with a number
-    for each weight. No value leaves the device until somebody reads it: ``Session.monitors``, or ``boost-run --log``.
-    A cycle that an overflow skips is measured and counted as any other.
+    The numbers stand in state, ``monitor.…``, one vector of float32 for each kind. No value leaves the device until
+    somebody reads it: ``Session.monitors``, or ``boost-run --log``.
 
-    ``gradient-norm``: the norm of the gradient at each stage of its way to the weight. ``raw`` is as it leaves the
-    network (with accumulation the root mean square of the norms of the micro-batches), ``accumulate`` the mean of the
-    cycle, then come the stages that the program has (``unscale``, ``clip``, ``weight-decay``, ``centralize``), and
-    ``update`` is what the optimizer sees. ``weight-norm``: the norm of the weight after the update.
-    ``update-ratio``: the norm of what the update has added to the weight, divided by the norm that the weight had (0
-    for a weight of zeros). ``non-finite``: how many elements of the gradient are infinite or NaN, before anything is
-    done to it. ``noise-scale``: the gradient noise scale, from the norms of the gradients of the micro-batches and of
-    their mean. It says how large a batch is worth its work, and needs cycles of several micro-batches.
+    ``gradient-norm``: the norm of the gradient at each stage of its way: ``raw`` as it leaves the network (with
+    accumulation the root mean square over the micro-batches), ``accumulate`` the mean of the window, then ``unscale``,
+    ``clip``, ``weight-decay``, ``centralize``, and ``update`` as the optimizer sees it. ``weight-norm``: the norm of
+    the weight after the update. ``update-ratio``: the norm of the update, divided by the norm before. ``non-finite``:
+    how many elements of the gradient are infinite or NaN. ``noise-scale``: the gradient noise scale, which needs
+    windows of several micro-batches.
 
-    With ``every=K`` a Switch leaves all of it out in the other cycles, and a session runs a graph without it there, so
-    they cost nothing more. In cycles that are measured gradients are kept until the weights are updated, and weights
-    copied for ``update-ratio``. In a job of ranks gradients are those summed over the ranks, but for ``noise-scale``,
-    and for ``raw`` with accumulation: these are each rank's own.
+    With ``every=K`` the other windows cost nothing more. In measured ones gradients are kept until the weights are
+    updated.
 
     Preserves training bit for bit.
 
@@ -54,7 +49,7 @@ class Monitor(Pass):
     redone = True
     what: tuple[str, ...] = option(WHAT[:4], help="what is measured", choices=WHAT)
     match: tuple[str, ...] = option(("*",), help="globs over the names of weights")
-    every: int = option(1, help="measures in every so-many-th cycle", minimum=1)
+    every: int = option(1, help="measures in every so-many-th window", minimum=1)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -21,22 +21,15 @@ class NormalisedHead(Pass):
     """Makes the last dense layer a normalised one: inputs and weight rows of length one, times a learned multiplier.
 
     A layer x W^T + b becomes s (x/|x| (W/|W|)^T + b), with the lengths taken row by row. s is one number, which starts
-    at one and is trained as W is: same optimizer, slots of its own, part of global norms and finite checks. So the
-    layer gives s times the cosine between input and weights. State: ``<layer>.multiplier`` and its slots.
+    at one and is trained as W is. State: ``<layer>.multiplier`` and its optimizer state.
 
-    The last dense layer is the last product in forward of a value with a matrix that is trained. ``layers=every-cell``
-    normalises the last one of every cell. The names of their weights say which layers stand in one cell
-    (``encoder.fc1.weight``, ``encoder.fc2.weight``). Of these the one counts that was made last: the optimizer's slots
-    stand in the order in which the weights were made. Without slots the layer counts that is used last. A layer that
-    cannot be rewritten stays, and so does one that is applied to more than a matrix (the projections of a transformer),
-    on which upstream fails. The report says so.
-
-    ``bias=drop`` removes the bias with its update and slots.
+    The last dense layer is the last product in forward of a value with a trained matrix. ``layers=every-cell``
+    normalises the last one of every cell. A layer that cannot be rewritten stays, and the report says so. ``bias=drop``
+    removes the bias.
 
     Changes training: it is another network.
 
-    Source: Wang et al., NormFace, 2017; ``mindspore.boost.LessBN`` with ``fn_flag`` (its cell CommonHeadLastFN), which
-    takes the last Dense of every cell and drops the bias.
+    Source: Wang et al., NormFace, 2017; ``mindspore.boost.LessBN`` with ``fn_flag`` (its cell CommonHeadLastFN).
     """
 
     name = "normalised-head"

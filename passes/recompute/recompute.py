@@ -20,26 +20,18 @@ POINTWISE, BLOCKS, ALL = "pointwise", "blocks", "all"
 class Recompute(Pass):
     """Computes parts of the forward part again in the backward part, so that their results need not be kept.
 
-    The forward part is cut into pieces at narrow places. What one piece hands to another is kept; what the backward
-    part takes from inside of a piece is computed again when the gradient reaches the piece. ``policy`` says what of a
-    piece runs again: ``pointwise`` what costs little time, chosen by a minimum cut (no matrix product, no
-    convolution); ``blocks`` everything, in pieces of about the root of the number of values; ``all`` everything. For
-    ``pointwise`` and ``all`` several sizes of pieces are tried; the one is taken that needs least by the estimate.
-    ``match`` runs the cells again whose scope a glob names, as ``Cell.recompute`` does. ``budget`` finds what to run
-    again so that a session stays below so many bytes, estimated for CPU as ``boost-inspect --memory`` does, for the
-    least extra time, by the measured times of primitives; a budget below what is possible is an error that says what
-    is.
+    The forward part is cut into pieces at narrow places. A value that one piece hands to another is kept. What the
+    backward part takes from inside of a piece is computed again when the gradient reaches the piece. ``policy`` says
+    what of a piece runs again: ``pointwise`` what costs little time (no matrix product, no convolution), ``blocks`` and
+    ``all`` everything, in pieces of other sizes. ``match`` runs the cells again whose scope a glob names, as
+    ``Cell.recompute`` does. ``budget`` finds what to run again so that a session stays below so many bytes, for the
+    least extra time.
 
-    Never run again: what draws random numbers, changes state, exchanges values with other ranks, or calls a function.
-    Dropouts and BatchNorms are crossed all the same: a Dropout's mask is kept, and multiplied with again; a BatchNorm
-    in training normalises again by the mean and variance that it found (on CPU), and its statistics move once. The
-    copies have MindSpore's own marks and scopes
-    (``recompute_…``), and wait for the gradient behind a Depend, as with ``Cell.recompute``.
+    Draws, changes of state, exchanges between ranks and calls of functions never run again. A Dropout's mask is kept. A
+    BatchNorm in training normalises again by the mean and variance that it found (on CPU), and its statistics move
+    once.
 
-    What the backward part computes of the forward part alone (the transposition of a matrix, the mask of a maximum)
-    waits until a gradient needs it, where that keeps less.
-
-    Preserves training bit for bit: a kernel that runs twice on the same operands gives the same bits.
+    Preserves training bit for bit.
 
     Source: Chen et al., Training Deep Nets with Sublinear Memory Cost, 2016; the minimum cut follows PyTorch's
     partitioner for activations.

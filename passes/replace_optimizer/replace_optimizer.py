@@ -45,25 +45,22 @@ SCOPE = "replace-optimizer"
 
 
 class ReplaceOptimizer(Pass):
-    """Updates weights by another optimizer than the file's, whose slots go.
+    """Updates weights by another optimizer than the file's, whose state goes.
 
     ``to`` names an optimizer of ``mindspore.nn`` with its options, as ``boost-compile --optimizer`` does:
-    ``adam-weight-decay{lr=0.001,weight_decay=0.01}``. MindSpore exports it when the program is compiled. ``lion``,
-    ``muon``, ``schedule-free-adamw`` and, for a CPU, ``lamb`` are made of portable primitives here. The optimizer is
-    handed what the file's own was: what stands outside of the optimizer's cell (unscaling, clipping, masks, noise, a
-    decay) stays as it is, with the state that it keeps. What stands inside goes. Where the cell skips an update that
-    overflows, it skips that of the new optimizer. Weights that the training cell updates by itself are left alone.
-    A ``weight_decay`` of the optimizers that are made here is for the weights that the file decays, or for all where it
-    decays none. Those of ``mindspore.nn`` choose by themselves.
+    ``adam-weight-decay{lr=0.001,weight_decay=0.01}``. ``lion``, ``muon``, ``schedule-free-adamw`` and, for a CPU,
+    ``lamb`` are made of portable primitives here. The optimizer is handed what the file's own was: what stands outside
+    of the optimizer's cell (unscaling, clipping, masks, a check for overflows) stays. Weights that the training cell
+    updates by itself are left alone. A ``weight_decay`` of the optimizers that are made here is for the weights that
+    the file decays, or for all where it decays none.
 
     ``match`` are globs over the names of weights. Each use of the pass makes one group, and weights that no use names
     keep the file's optimizer. A group whose optimizer has states that are called as others' (``global_step``) gets
     ``optimizer2.`` in front of them.
 
     Without ``lr`` the new optimizer has the learning rate of the old one. With ``keep_schedule``, a rate that the file
-    holds for each update (a list) goes on changing: as it was, or in proportion where ``lr`` says how large it is at
-    most. One that the graph computes (a ``LearningRateSchedule``) is refused; give ``keep_schedule=false``, and ask for
-    the pass ``schedule``.
+    holds for each update (a list) goes on changing. One that the graph computes (a ``LearningRateSchedule``) is
+    refused; give ``keep_schedule=false``, and ask for the pass ``schedule``.
 
     Changes training: it is that of the same network exported with the other optimizer.
 

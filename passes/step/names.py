@@ -47,7 +47,7 @@ NAMES: tuple[Name, ...] = (
     Name(SCALE, "state", "the loss scale; its notes are the rule: factor, window, min, max",
          ("passes.loss_scale",), ("passes.loss_scale", "passes.step.dynamic_loss_scale",
          "tools.verification.gradient_error", "tools.verification.scaled")),
-    Name(CLEAN, "state", "cycles without overflow since the loss scale last changed",
+    Name(CLEAN, "state", "windows without overflow since the loss scale last changed",
          ("passes.loss_scale",), ("passes.step.dynamic_loss_scale",)),
     Name(value_of("<k>"), "state", "a group's loss scale, a power of two; notes: its weights, the order, the rule",
          ("passes.group_loss_scale",), ("passes.group_loss_scale", "passes.step.dynamic_loss_scale",
