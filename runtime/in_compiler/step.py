@@ -19,9 +19,10 @@ from ...ir.formats.mindir.writer import stateless_bytes
 from ...ir.formats.storage.self_contained import lower_to_single_graph
 from ...ir.rewrite.effects.editing import Effects
 from ...ir.rewrite.roles import assign_roles
-from ..lowering import alone, world
+from ..lowering import alone, half_state, world
 from ..lowering.context import Context
 from ..lowering.lower import lower
+from .order import order_as_run
 
 Compile = Callable[[Program, str], Program]
 """Passes, run on a program for a target."""
@@ -67,6 +68,7 @@ def read_step(data: bytes, parameters: Mapping[str, Any]) -> Program:
     for name, variable in program.state.items():
         if name in parameters:
             variable.data = LiveData(parameters[name], variable.nbytes)
+    order_as_run(program.graphs["step"])
     return program
 
 
@@ -94,6 +96,7 @@ def rewrite_step(program: Program, passes: Compile) -> Rewritten:
     graph, state = lower_to_single_graph(compiled)
     _refuse_other_state(program, state)
     state = dict(state)
+    graph = lower(graph, context, (half_state,)).graph
     _keep_results(source, graph, state)
     return Rewritten(compiled, graph, state)
 
