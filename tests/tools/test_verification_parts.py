@@ -11,7 +11,6 @@ import mindspore as ms
 import numpy as np
 from boost_compile.passes.framework.pipeline import parse_pipeline
 from boost_compile.tools.verification.autodiff import gradients_of_loss
-from boost_compile.tools.verification.centralization import _mean
 from boost_compile.tools.verification.changes import make_changes, totals
 from boost_compile.tools.verification.context import differing
 from boost_compile.tools.verification.gradient_error import Exact
@@ -39,19 +38,6 @@ def test_a_sequence_need_not_hold_the_whole_network(exported: Callable[[str], Pa
     subject = Subject(program, list(program.state))
     subject.restart()
     assert subject.variant == 0
-
-
-def test_decay_on_both_sides_of_centralization() -> None:
-    """ASGD decays before centralization (in the gradient) and behind it: the step has the mean of the second."""
-    rng = np.random.default_rng(1)
-    start = rng.uniform(0.5, 1.5, (6, 8)).astype(np.float32)
-    gradient = rng.standard_normal(start.shape)
-    centred = gradient - gradient.mean(1, keepdims=True)
-    right = (start * (1 - 1e-4) - 0.01 * centred).astype(np.float32)
-    wrong = (start * (1 - 1e-4) - 0.01 * gradient).astype(np.float32)
-    assert _mean(right, start).excess > 1
-    assert _mean(right, start, decayed=True).excess <= 1
-    assert _mean(wrong, start, decayed=True).excess > 1
 
 
 def test_frozen_weights_are_told_from_a_rate_of_zero(exported: Callable[[str], Path]) -> None:
@@ -157,17 +143,6 @@ def test_frozen_weights_have_no_part_in_a_norm() -> None:
     changed = change({"a": ones, "b": ones}, {})
     assert {n: g.tolist() for n, g in changed.items()} == {"a": [0.0, 0.0], "b": [1.0, 1.0]}
     assert make_changes(cast(Any, SimpleNamespace(cuts=())), Promises(()), set()) == {}
-
-
-def test_a_mean_is_rounded_in_the_size_of_what_it_is_taken_from() -> None:
-    rng = np.random.default_rng(2)
-    gradient = (100 + rng.uniform(-1e-3, 1e-3, (6, 8))).astype(np.float32)
-    start = np.zeros_like(gradient)
-    centred = gradient - gradient.mean(1, keepdims=True, dtype=np.float32)
-    whole = float(np.abs(gradient).max())
-    assert _mean(centred, start).excess > 1
-    assert _mean(centred, start, whole).excess <= 1
-    assert _mean(gradient, start, whole).excess > 1
 
 
 def test_the_derivative_knows_the_scale_of_a_file_that_needs_other_primitives(exported: Callable[[str], Path]) -> None:

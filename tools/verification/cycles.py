@@ -9,36 +9,9 @@ from ...ir.core.sites import site
 from ...ir.core.wording import counted
 from ...ir.rewrite.settle_gradients import settled_anatomy
 from .context import Context, NotApplicable, Property, moved
-from .promises import ACCUMULATION
+from .promises import ACCUMULATION, CENTRALIZATION
 from .report import VACUOUS, Result
-from .tolerance import Expected, compare, deviation
-
-
-class IdenticalMicroBatches(Property):
-    """N identical micro-batches are one step of the original, which is run untouched. Their mean is the gradient that
-    they share, so nothing but the rounding of a sum and a division may differ. With ``reduction=sum`` it is another
-    step, by intent."""
-
-    name = "identical micro-batches"
-    promise = "N times the same micro-batch is one step of the original"
-
-    def check(self, c: Context) -> Result:
-        c.needs_update()
-        if c.promises.reduction == "sum" and c.length > 1:
-            raise NotApplicable("gradients are summed: N identical micro-batches are to make N times the gradient")
-        if c.tagged or c.promises.having("clip-gradients"):
-            raise NotApplicable("gradients are clipped or centralized: a step of the original does neither")
-        c.takes_long()
-        batches = [c.micro_batches(0)[0]] * c.length
-        if c.length > 1 and not _held(c) and c.reference.remembers(batches[0]):
-            raise NotApplicable("what forward passes write changes the gradients of the next micro-batch")
-        c.subject.restart()
-        ran = c.subject.cycle(batches)
-        _, after = c.reference.step(c.scheduled(c.reference.initial), batches[0])
-        wanted = c.expected(c.reference.initial, batches[:1])
-        exact = Expected(wanted.expected.before, after, wanted.expected.measure)
-        found = compare(ran.state, exact, c.judged())
-        return self.verdict([found], counted(c.length, "micro-batch"), shown=moved(wanted, c.judged()))
+from .tolerance import deviation
 
 
 class DifferentMicroBatches(Property):
@@ -55,6 +28,8 @@ class DifferentMicroBatches(Property):
             return self.result(VACUOUS, reason)
         c.needs_update()
         _needs_means(c)
+        if not c.tagged and any(r.matched for r in c.program.reports if r.name == CENTRALIZATION):
+            return self.failed("no weight of the program is tagged for centralization")
         deviations, shown = [], False
         for number, (found, ran, wanted) in enumerate(c.training):
             if not ran.last.updated:

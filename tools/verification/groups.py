@@ -8,7 +8,6 @@ import numpy as np
 
 from ...ir.analysis.training.own_writes import own_writes
 from ...ir.core.wording import counted
-from .centralization import linear_states
 from .changes import make_changes
 from .context import Context, NotApplicable, Property, moved
 from .probe import RAW
@@ -103,7 +102,7 @@ class ParameterGroups(Property):
         probe, batch = c.reference.probe, c.micro_batches(0)[-1]
         rates = {n: moving[n] for n, role in c.reference.roles.items() if role == "hyperparameter" and n in moving}
         start = {**c.reference.initial, **rates}
-        zero, linear = linear_states(c, plain.gradients, start=start)
+        zero, linear = _linear_states(c, plain.gradients, start)
         asked: Values = {}
         done: set[str] = set()
         for slot in probe.gradients:
@@ -127,6 +126,43 @@ class ParameterGroups(Property):
             if old.get(weight) == 0.0 and zero[weight].tobytes() != start[weight].tobytes():
                 apart.add(weight)
         return old, apart
+
+
+def _linear_states(c: Context, gradients: Values, start: Values) -> tuple[Values, set[str]]:
+    """The state after an update of ``start`` without gradient, and what is linear in the gradients: twice the gradient
+    moves it twice as far from there.
+
+    Measured with gradients that move state no less than decay does, since the two enter most optimizers as one sum: the
+    root in RMSProp bends what is decayed even where its gradient is next to nothing."""
+    batch = c.micro_batches(0)[-1]
+
+    def update(factor: float) -> Values:
+        scaled = {n: g * g.dtype.type(factor * size[owners[n]]) for n, g in gradients.items()}
+        return c.reference.update(start, batch, scaled)
+
+    owners = {slot.name: slot.weights[0] for slot in c.reference.probe.gradients}
+    size = dict.fromkeys(owners.values(), 1.0)
+    names = [n for n in c.reference.trained if start[n].dtype.kind == "f" and start[n].size]
+    zero = c.reference.update(start, batch, {n: np.zeros_like(g) for n, g in gradients.items()})
+    one = update(1)
+    for name in names:
+        weight, moved = c.reference.serves(name), float(np.abs(_difference(one, zero, name)).max())
+        if weight in size and 0 < moved < np.inf:
+            by = float(np.abs(_difference(zero, start, name)).max()) / moved
+            size[weight] = max(size[weight], min(by, 2.0**20))
+    one, two = update(1), update(2)
+    linear = set()
+    for name in names:
+        a, b = (_difference(x, zero, name) for x in (one, two))
+        moved = float(np.abs(b).max())
+        if moved > 0 and np.abs(b - 2 * a).max() <= 1e-3 * moved:
+            linear.add(name)
+    return zero, linear
+
+
+def _difference(a: Values, b: Values, name: str) -> np.ndarray:
+    found: np.ndarray = a[name].astype(np.float64) - b[name]
+    return found
 
 
 def _decaying(c: Context, more: dict[str, float]) -> Changes:

@@ -129,12 +129,6 @@ class Reference:
             array.flags.writeable = False  # they are remembered
         return Micro(outputs, gradients, written, weight)
 
-    def remembers(self, batch: Batch) -> bool:
-        """Whether gradients depend on what an earlier forward pass wrote (a hidden state; not BatchNorm statistics)."""
-        first = self.micro(self.initial, batch)
-        second = self.micro({**self.initial, **first.written}, batch)
-        return any(first.gradients[n].tobytes() != g.tobytes() for n, g in second.gradients.items())
-
     def update(
         self,
         state: Mapping[str, np.ndarray],

@@ -9,14 +9,12 @@ from typing import Any
 from ...ir.core.display import Displayed
 from ...ir.core.naming import printable
 
-PASSED, FAILED, VACUOUS, DIFFERENCE, LEFT_OUT, NOT_APPLICABLE = (
-    "passed", "failed", "vacuous", "known difference", "left out", "not applicable",
-)  # fmt: skip
+PASSED, FAILED, VACUOUS, LEFT_OUT, NOT_APPLICABLE = "passed", "failed", "vacuous", "left out", "not applicable"
 """``vacuous``: everything measured would have come out right whatever the program does, or wrong because the
 original does not repeat itself, so nothing was shown."""
 
 
-STATUSES = (PASSED, FAILED, VACUOUS, DIFFERENCE, LEFT_OUT, NOT_APPLICABLE)
+STATUSES = (PASSED, FAILED, VACUOUS, LEFT_OUT, NOT_APPLICABLE)
 WRONG, NOTHING = 1, 3
 """Exit statuses of boost-verify that say: not verified, and nothing was verified."""
 _SHOWN = 6

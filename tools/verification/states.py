@@ -14,8 +14,8 @@ from ...ir.core.program import Program
 from ...ir.core.wording import counted
 from ...ir.rewrite.seeds import SEED_ATTRIBUTES
 from .context import Context, NotApplicable, Property, differing
-from .promises import ACCUMULATION, FREEZE, LESS_BN
-from .report import DIFFERENCE, Result
+from .promises import FREEZE, LESS_BN
+from .report import Result
 from .tolerance import Expected, compare
 
 
@@ -68,27 +68,6 @@ class ForwardState(Property):
             deviations.append(compare(ran.state, expected, written))
             shown = shown or bool(differing(dict(wanted.expected.before), wanted.expected.state, written))
         return self.verdict(deviations, counted(len(written), "state"), shown=shown)
-
-
-class StatisticsDifference(Property):
-    """How far the statistics of N identical micro-batches lie from those of one step: reported, not judged."""
-
-    name = "statistics of one step"
-    promise = "(none: statistics advance N times a cycle, once in a step of the original)"
-
-    def check(self, c: Context) -> Result:
-        c.needs_forward()
-        written = [n for n in c.reference.probe.written if n in c.subject.names]
-        if not written or c.promises.one(ACCUMULATION) is None or c.length < 2:
-            raise NotApplicable("no state is written by forward passes, or a cycle is one micro-batch")
-        c.takes_long()
-        c.subject.restart()
-        batch = c.micro_batches(0)[0]
-        ran = c.subject.cycle([batch] * c.length)
-        once = c.reference.micro(c.reference.initial, batch).written
-        found = compare(ran.state, Expected(c.reference.initial, once, tuple), written)
-        detail = f"{counted(len(written), 'state')} written {c.length} times a cycle"
-        return self.result(DIFFERENCE, detail, found)
 
 
 class RandomDraws(Property):

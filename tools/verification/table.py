@@ -11,7 +11,6 @@ from ...ir.files.json_text import json_text
 from .. import cli
 from ..tables import say
 from .report import (
-    DIFFERENCE,
     FAILED,
     LEFT_OUT,
     NOT_APPLICABLE,
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
 FILE = "verification.json"
 """Its name in a program directory."""
-_STYLES = {PASSED: "green", FAILED: "bold red", VACUOUS: "yellow", DIFFERENCE: "cyan", NOT_APPLICABLE: "dim"}
+_STYLES = {PASSED: "green", FAILED: "bold red", VACUOUS: "yellow", NOT_APPLICABLE: "dim"}
 
 
 def store(found: Verification, program: Path) -> None:

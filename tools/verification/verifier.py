@@ -22,11 +22,10 @@ from ..original import check_original
 from .adapters import Adapters
 from .base import base_of, without
 from .cell_writes import CellWrites
-from .centralization import Centralization
 from .changes import stages_of
 from .clipping import Clipping
 from .context import Context, LeftOut, NotApplicable, Property
-from .cycles import DifferentMicroBatches, IdenticalMicroBatches, Losses, ShortCycle
+from .cycles import DifferentMicroBatches, Losses, ShortCycle
 from .data import GIVE_DATA, file_batches, given_batches, random_batches
 from .derivative import Derivative
 from .deterministic import without_dropout
@@ -45,15 +44,15 @@ from .repeating import beyond_doubt
 from .replaced import ReplacedOptimizers
 from .report import FAILED, LEFT_OUT, NOT_APPLICABLE, Guilty, Result, Verification
 from .scaled import ScaledReference
-from .states import ForwardState, InitialState, RandomDraws, RemovedBatchNorms, StatisticsDifference
+from .states import ForwardState, InitialState, RandomDraws, RemovedBatchNorms
 
 log = logging.getLogger("boost_compile")
 
 
 PROPERTIES: tuple[Callable[[], Property], ...] = (
-    UntouchedFile, InitialState, IdenticalMicroBatches, DifferentMicroBatches, ShortCycle, Losses, ForwardState,
-    StatisticsDifference, RandomDraws, Overflow, OverflowingData, ScaleRule, LossScaleLinearity, Clipping,
-    HandedGradients, Centralization, ParameterGroups, FrozenWeights, RemovedBatchNorms, Derivative,
+    UntouchedFile, InitialState, DifferentMicroBatches, ShortCycle, Losses, ForwardState,
+    RandomDraws, Overflow, OverflowingData, ScaleRule, LossScaleLinearity, Clipping,
+    HandedGradients, ParameterGroups, FrozenWeights, RemovedBatchNorms, Derivative,
     GradientsInHalfPrecision, Adapters, ReplacedOptimizers, CellWrites,
 )  # fmt: skip
 """In the order in which they are checked and shown."""
