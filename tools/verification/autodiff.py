@@ -80,7 +80,8 @@ def _of_loaded(
         held = {n: mindspore.Parameter(mindspore.Tensor(state[n]), name=n) for n in graph.states}
         cell = Gradients(Loss(mindspore.load(str(path)), list(held.values())), [held[n] for n in weights])
         found = cell(*to_tensors(graph, batch))
-        return {n: g.asnumpy() for n, g in zip(weights, found, strict=True) if tuple(g.shape) == state[n].shape}
+        # A sparse one is a tuple of rows and their places.
+        return {n: g.asnumpy() for n, g in zip(weights, found, strict=True) if isinstance(g, mindspore.Tensor)}
 
 
 def _of_cells(

@@ -243,7 +243,7 @@ class _Walk:
             return None
         (taker,) = takers
         if taker.op.name == "MakeTuple":
-            consumers = [u for u in taker.uses if u.op.name != "UpdateState"]
+            consumers = [u for u, i in taker.use_sites() if not orders_only(u, i)]
             if len(consumers) != 1 or consumers[0].op.name not in _ADDING:
                 return None
             taker = consumers[0]

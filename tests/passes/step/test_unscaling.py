@@ -30,9 +30,15 @@ graph @step(%x: float32[2]) -> (loss) {
 }"""
 
 
+WAITED_FOR = ("%u = UpdateState(umonad, %y)", "%wait = MakeTuple(%y, %pair)\n  %u = UpdateState(umonad, %wait)")
+
+
 @pytest.mark.parametrize("scale", [2.0, 8.0, 12.0, 16.0, 1000.0])
-def test_the_decay_comes_last(scale: float) -> None:
-    graph = program(STEP.replace("SCALE", str(scale))).graphs["step"]
+@pytest.mark.parametrize("waited_for", [False, True])
+def test_the_decay_comes_last(scale: float, waited_for: bool) -> None:
+    """An effect that waits for the decayed gradient takes nothing of it."""
+    text = STEP.replace(*WAITED_FOR) if waited_for else STEP
+    graph = program(text.replace("SCALE", str(scale))).graphs["step"]
     (path,) = unscaled_paths(graph, "told")
     assert ([p.stage for p in path.points], path.assumed) == (["", "unscale", "weight-decay"], "")
     (found,) = [node for node in graph if node.op.name == "ApplyMomentum"]
