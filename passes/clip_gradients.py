@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+from ..ir.analysis.effects.effect_list import written_states
+from ..ir.analysis.effects.state_access import location
 from ..ir.analysis.training.gradient_path import updating_graphs
 from ..ir.analysis.training.stages import GradientPath, in_order
 from ..ir.builders.reduce import square_sum
 from ..ir.core.attributes import scalar_tensor
 from ..ir.core.errors import PassError, VerifyError
-from ..ir.core.graph import Graph, Value, tensor_type
+from ..ir.core.graph import Graph, Node, State, Value, tensor_type
 from ..ir.core.names import GRADIENT_NORM
+from ..ir.core.predicates import written_operands
 from ..ir.core.program import Program
 from ..ir.core.report import PassResult
 from ..ir.core.sites import site
+from ..ir.core.walk import walk
 from ..ir.core.wording import counted
 from ..ir.rewrite.effects.editing import Effects
 from ..ir.rewrite.stages import merge, put, summed
@@ -33,6 +37,9 @@ class ClipGradients(Pass):
     ``by=global-norm`` multiplies all gradients by limit / max(norm, limit), by the norm of all of them as one vector.
     ``by=tensor-norm`` does so for each gradient by its own norm. ``by=value`` puts every element between -limit and
     limit. A gradient within the limit keeps every bit.
+
+    Where optimizers take turns (a GAN), and one takes gradients at weights that another has updated already, the
+    gradients of each turn have a norm of their own.
 
     The pass clips once a window, after averaging and unscaling, before weight decay. Gradients that are not finite have
     no norm: ``overflow-check`` skips their update. Where the file does not tell a factor of the optimizer from
@@ -88,9 +95,12 @@ class ClipGradients(Pass):
                     "some gradients are computed after others have updated their weights, so no norm of all of them "
                     f"exists before the first update ({error}): use by=tensor-norm or by=value, without report_norm"
                 ) from error
+        updated = set().union(*(written_states(graph) for graph, _ in updating))
         for name, variable in program.state.items():
-            if variable.trainable and name not in names:
-                result.miss(name, "the loss does not depend on it: no gradient to clip")
+            if variable.role == "weight" and variable.trainable and name not in names:
+                kept = "its optimizer takes no gradient of this step (one that the cell has kept)"
+                none = "the loss does not depend on it"
+                result.miss(name, f"{kept if name in updated else none}: no gradient to clip")
         result.matched = result.changed = len(names)
         result.statistics = {"gradients clipped": len(names), "graphs": len(updating)}
         what = {"global-norm": "their norm", "tensor-norm": "the norm of each", "value": "each element"}[self.by]
@@ -110,8 +120,13 @@ class ClipGradients(Pass):
                 )
         if not paths or (self.by != "global-norm" and not self.report_norm):
             return
-        first = paths[0]
-        for path in paths:
+        turns = _turns(paths)
+        if len(turns) > 1 and self.report_norm:
+            raise PassError(
+                f"graph '{graph.name}' updates '{turns[0][0].weight}' and '{turns[1][0].weight}' in turns, and no norm "
+                "of all gradients exists before the first update: leave out report_norm"
+            )
+        for path, first in ((path, turn[0]) for turn in turns for path in turn):
             where, other = _owner(path), _owner(first)
             if where is not other:
                 raise PassError(
@@ -153,11 +168,14 @@ class ClipGradients(Pass):
             squares = _squares(paths)
         results: list[tuple[str, Value]] = []
         if self.by == "global-norm" or self.report_norm:
-            length = norm(_owner(paths[0]), squares)
-            if self.report_norm:
-                results.append((GRADIENT_NORM, length))
-            if self.by == "global-norm":
-                factors = [factor(_owner(paths[0]), length, self.limit)] * len(paths)
+            for turn in _turns(paths):
+                at = [k for k, path in enumerate(paths) if path in turn]
+                length = norm(_owner(turn[0]), [squares[k] for k in at])
+                if self.report_norm:
+                    results.append((GRADIENT_NORM, length))
+                if self.by == "global-norm":
+                    common = factor(_owner(turn[0]), length, self.limit)
+                    factors = [common if k in at else f for k, f in enumerate(factors)]
         if self.by == "tensor-norm":
             owner_of = dict(zip(squares, map(_owner, paths), strict=True))
             own = {s: factor(owner, norm(owner, [s]), self.limit) for s, owner in owner_of.items()}
@@ -177,6 +195,31 @@ class ClipGradients(Pass):
             high, low = (graph.constant(scalar_tensor(wide, bound)) for bound in (self.limit, -self.limit))
             made[value] = between(graph, value, high, low)
         return made[value]
+
+
+def _turns(paths: Sequence[GradientPath]) -> list[list[GradientPath]]:
+    """The gradients that are clipped together: all, but where an optimizer takes gradients at weights that another has
+    updated in this step (a GAN), those of each optimizer."""
+    by_cell: dict[str, list[GradientPath]] = {}
+    for path in paths:
+        by_cell.setdefault(path.optimizer, []).append(path)
+
+    def follows(turn: Sequence[GradientPath], weights: set[str]) -> bool:
+        behind = walk([v for path in turn for v in path.points[0].values], _operands)
+        return any(
+            isinstance(where := location(node.operand(i)), State) and where.name in weights
+            for node in behind
+            if isinstance(node, Node)
+            for i in written_operands(node)
+        )
+
+    turns = list(by_cell.values())
+    others = [{path.weight for turn in turns if turn is not own for path in turn} for own in turns]
+    return turns if any(map(follows, turns, others)) else [list(paths)]
+
+
+def _operands(value: Value) -> Sequence[Value]:
+    return value.operands if isinstance(value, Node) else ()
 
 
 def _squares(paths: Sequence[GradientPath]) -> list[Value]:

@@ -139,6 +139,15 @@ class InTurns(nn.Cell):
         return ops.depend(loss + again, self.two(h))
 
 
+class ClippedInTurns(InTurns):
+    def construct(self, x: Any, y: Any) -> Any:
+        loss, g = self.first(x, y)
+        loss = ops.depend(loss, self.one(ops.clip_by_global_norm(g, 0.1)))
+        x = ops.depend(x, loss)
+        again, h = self.second(x, y)
+        return ops.depend(loss + again, self.two(ops.clip_by_global_norm(h, 0.1)))
+
+
 class ByHand(nn.Optimizer):
     def __init__(self, parameters: Any) -> None:
         super().__init__(0.1, parameters)
@@ -218,6 +227,23 @@ def test_another_optimizer_is_handed_what_the_old_one_was(kind: Any, old: Callab
     for p in native.get_parameters():
         if p.name in ours and "rate" not in p.name:
             np.testing.assert_allclose(ours[p.name], p.asnumpy(), rtol=0, atol=1e-6, err_msg=p.name)
+
+
+def test_optimizers_that_take_turns_are_clipped_in_turns() -> None:
+    """No norm of all gradients exists before the first update."""
+    native = ClippedInTurns(momentum).set_train()
+    source = bc.capture(InTurns(momentum).set_train(), *batches()[0])
+    program = bc.compile(source, "clip-gradients{limit=0.1}")
+    session = bc.Session(program, share=False)
+    for batch in batches():
+        native(*map(ms.Tensor, batch))
+        session.step(*batch)
+    ours = session.state()
+    for p in native.get_parameters():
+        np.testing.assert_allclose(ours[p.name], p.asnumpy(), rtol=0, atol=1e-6, err_msg=p.name)
+    assert not bc.prove(source, program).proved
+    with pytest.raises(bc.Error, match=r"in turns.*leave out report_norm"):
+        bc.compile(source, "clip-gradients{report_norm=true}")
 
 
 @pytest.mark.parametrize(
