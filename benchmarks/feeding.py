@@ -86,7 +86,7 @@ over numpy arrays, shuffled; *slices*: `NumpySlicesDataset`, batched; *generator
 function of Python on each sample, batched. *Model.train*: over `nn.TrainOneStepCell`, by that cell's own steps; on a
 CPU MindSpore does not sink datasets. An epoch has
 {" and ".join(f"{count} micro-batches ({row})" for row, count in MEASURED.items())}. Goal of fit: 0.97.
-`fit` looks at all state for NaN before its first and behind its last step.
+`fit` looks at all state for NaN before its first and after its last step.
 The threads that read a dataset take the cores from the step, in `fit` and in `Model.train`."""
 
 

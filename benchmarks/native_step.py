@@ -166,7 +166,7 @@ NOTES = f"""\
 Time of a micro-batch, wall clock, by that of `nn.TrainOneStepCell` at the same micro-batch: the median ratio of
 {FEWEST} to {MOST} turns of {STEPS} micro-batches, all in turns in one process.
 *GraphCell*: the exported file through `mindspore.load` and `nn.GraphCell`. *Session.step*: the untouched file;
-*clean-up*: behind the passes that run by default. *accumulation*: over {N} micro-batches, `split=apply` and *fused*;
+*clean-up*: after the passes that run by default. *accumulation*: over {N} micro-batches, `split=apply` and *fused*;
 *one MindIR*: the self-contained form, through `nn.GraphCell` and in a session. Where cores are few, the callers of
 MindSpore's own cells lose time that a session does not ([mindir.md](mindir.md), *Running a graph*).
 *tutorial*: the three cells of MindSpore's tutorial on gradient accumulation. Goals: Session.step at most 1.02 of

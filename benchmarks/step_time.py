@@ -39,7 +39,7 @@ PIPELINES = (*WHOLE, *(f"{ACCUMULATE},{one}" for one in PASSES), *FROZEN)
 
 
 def _ratios(name: str) -> dict[str, str]:
-    """A micro-batch of each pipeline, by one of the source; behind accumulation, by accumulation alone."""
+    """A micro-batch of each pipeline, by one of the source; with accumulation, by accumulation alone."""
     source = bc.load(str(export_once(name, zoo_folder())))
     programs = [source, *(bc.compile(source, pipeline) for pipeline in PIPELINES)]
     batches = CASES[name].batches(STEPS)
