@@ -68,7 +68,7 @@ def run(networks: Sequence[str] = NETWORKS) -> str:
         "Unordered, they made MindSpore's CPU runtime slower: gpt 2.8 instead of 1.8 ms a step, mobilenet_v2 60 "
         "instead of 36 (2026-11-22).",
         "",
-        f"Behind accumulation over {N}, by accumulation alone; 1.00 is no cost:",
+        f"With accumulation over {N}, by accumulation alone; 1.00 costs nothing:",
         "",
         *table(["pass", *networks], rows(PASSES, f"{ACCUMULATE},")),
         "",
