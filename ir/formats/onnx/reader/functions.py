@@ -26,12 +26,15 @@ def inlined(model: Any, opset: int) -> Any:
     """The model without operators that ONNX defines by others. Those that have a rule are left alone."""
     from onnx import inliner
 
-    while defined := {n for n in {n.op_type for n in _all_nodes(model.graph)} if _is_defined(n, opset)}:
-        for node in _all_nodes(model.graph):
-            if node.op_type in defined:  # the inliner does not know what an attribute is that is left out
-                have = {attribute.name for attribute in node.attribute}
-                node.attribute.extend(a for name, a in defaults(node.op_type, opset).items() if name not in have)
-        named = [("", name) for name in sorted(defined)]
+    left: set[tuple[str, str]] = set()
+    while calls := {(n.op_type, n.output[0]): n for n in _all_nodes(model.graph) if _is_defined(n, opset)}:
+        if left >= set(calls):
+            break  # the inliner does not take them
+        left = set(calls)
+        for node in calls.values():  # the inliner does not know what an attribute is that is left out
+            have = {attribute.name for attribute in node.attribute}
+            node.attribute.extend(a for name, a in defaults(node.op_type, opset).items() if name not in have)
+        named = [("", name) for name in sorted({name for name, _ in left})]
         model = _written_out(inliner.inline_selected_functions, model, named, inline_schema_functions=True)
     return model
 
@@ -52,10 +55,11 @@ def _written_out(how: Callable[..., Any], *arguments: Any, **options: Any) -> An
         raise FormatError(f"its functions cannot be written out: {error}") from None
 
 
-def _is_defined(name: str, opset: int) -> bool:
+def _is_defined(node: Any, opset: int) -> bool:
     from onnx import defs
 
-    if name in RULES or name in FOLDED_ONLY or not defs.has(name, opset):
+    name = node.op_type
+    if node.domain not in ("", "ai.onnx") or name in RULES or name in FOLDED_ONLY or not defs.has(name, opset):
         return False
     schema = defs.get_schema(name, opset)
     return bool(schema.has_function or schema.has_context_dependent_function)

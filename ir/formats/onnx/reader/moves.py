@@ -90,7 +90,8 @@ def _depth_to_space(c: Call) -> Value:
 def _space_to_depth(c: Call) -> Value:
     (n, depth, height, width), b = c.shape(), c.attribute("blocksize")
     x = c.e.reshape(c.value(0), (n, depth, height // b, b, width // b, b))
-    return c.e.reshape(c.e.transpose(x, (0, 3, 5, 1, 2, 4)), c.result)
+    order = (0, 3, 5, 1, 2, 4) if c.attribute("mode", "DCR") == "DCR" else (0, 1, 3, 5, 2, 4)
+    return c.e.reshape(c.e.transpose(x, order), c.result)
 
 
 def _slice(c: Call) -> Value:
@@ -212,12 +213,13 @@ def _resize(c: Call) -> Value:
     """Along each axis a fixed linear map: a gather, or a product with a constant matrix."""
     x = c.value(0)
     axes = [c.axis(a) for a in c.attribute("axes") or range(c.rank())]
-    for name, usual in (("antialias", 0), ("keep_aspect_ratio_policy", "stretch")):
-        if c.attribute(name) != usual:
-            raise Unsupported(f"{name} {c.attribute(name)}")
+    if c.attribute("antialias"):
+        raise Unsupported("antialias")
     scales = [float(s) for s in c.array(2).reshape(-1)] if c.has(2) else []
-    if c.has(3):
-        c.array(3)  # must be known
+    ratios = [n / shape_of(x)[a] for n, a in zip(c.ints(3), axes, strict=True)] if c.has(3) else []
+    policy = c.attribute("keep_aspect_ratio_policy")
+    if ratios and policy != "stretch":
+        scales = [min(ratios) if policy == "not_larger" else max(ratios)] * len(axes)
     for i, axis in enumerate(axes):
         old, new = shape_of(x)[axis], c.result[axis]
         scale = scales[i] if scales else new / old
