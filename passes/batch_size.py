@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from ..ir.core.errors import OptionError
+from collections.abc import Mapping
+
+from ..ir.analysis.training.anatomy import anatomy
+from ..ir.core.errors import OptionError, PassError
 from ..ir.core.program import Program
 from ..ir.core.report import PassResult
 from ..ir.core.wording import counted
 from ..ir.rewrite.batch_size.resize import batch_inputs, plan_resize
 from ..ir.rewrite.batch_size.rewrite import Rewrite
+from ..ir.rewrite.settle_gradients import settle_gradients
 from .framework.base import Pass
 from .framework.options import option
 
@@ -18,7 +22,7 @@ class BatchSize(Pass):
     The pass follows the batch from the inputs through every node. If it cannot follow or change a node, it raises an
     error that lists all such nodes. The result is the graph that an export at the new size would have given. Divisors
     in derivatives of means follow. A number that may be the batch size but need not be, or that may number its samples,
-    is not in the file's words: export at the size that you want.
+    is not in the file's words: export at the size that you want. A captured cell is exported again for that.
 
     Changes training: a step sees another number of samples.
 
@@ -48,13 +52,30 @@ class BatchSize(Pass):
             if old == self.size:
                 result.miss(f"{graph.name}", f"its batch is {old} already")
                 continue
-            rewrites.append(plan_resize(graph, old, inputs, self.size))
+            try:
+                rewrites.append(plan_resize(graph, old, inputs, self.size))
+            except PassError:
+                if self.size is None or program.live is None or program.reports:
+                    raise
+                self._export_again(program, inputs)
+                result.changed += len(graph)
             result.matched += 1
             result.statistics["from"] = old
             result.statistics["inputs"] = len(inputs)
         for rewrite in rewrites:
             result.changed += rewrite.apply()
-        if rewrites:
+        if result.matched:
             target = "any size" if self.size is None else str(self.size)
             result.summary = f"batch {result.statistics['from']} → {target}: {counted(result.changed, 'value')}"
         return result
+
+    def _export_again(self, program: Program, inputs: Mapping[str, int]) -> None:
+        """Of what a file does not say, the live Cell that was captured knows everything."""
+        assert program.live is not None
+        assert self.size is not None
+        made = program.live.exported_at(self.size, inputs)
+        if {n: v.type for n, v in made.state.items()} != {n: v.type for n, v in program.state.items()}:
+            raise PassError(f"with {counted(self.size, 'sample')} the captured cell has other states: capture it anew")
+        for graph in made.graphs.values():
+            settle_gradients(anatomy(graph))
+        program.graphs = made.graphs

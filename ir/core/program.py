@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NoReturn, SupportsIndex
+from typing import Any, NoReturn, Protocol, SupportsIndex
 
 from .data import Data, MappedFile, ZeroData, from_numpy, to_numpy
 from .display import Displayed
@@ -126,6 +126,13 @@ _SHOWN = 6
 """How many graphs ``repr`` names."""
 
 
+class Live(Protocol):
+    """The live Cell of a program, as far as passes ask for it."""
+
+    def exported_at(self, size: int, axes: Mapping[str, int]) -> Program:
+        """The program as captured, for another batch: ``size`` samples on this axis of each input, by name."""
+
+
 @dataclass(repr=False)
 class Program(Displayed):
     """``graphs`` by name (a file that was just read has one, ``step``); ``state`` by the names users know.
@@ -143,7 +150,7 @@ class Program(Displayed):
     source: dict[str, str] = field(default_factory=dict)
     pipeline: str = ""
     reports: list[PassResult] = field(default_factory=list)
-    live: object = field(default=None, repr=False, compare=False)
+    live: Live | None = field(default=None, repr=False, compare=False)
     """The live Cell that the program was captured from, which the runtime knows (``runtime/engine/live.py``); None for
     a program from a file. Not saved."""
     file: MappedFile | None = field(default=None, repr=False, compare=False)

@@ -148,6 +148,8 @@ class GradientAccumulation(Pass):
         lost = EQUAL if (asked, joins.reduction) == ("mean", "weighted") else NEVER
         sizes = joins.sizes if alike or joins.sizes == NEVER else lost
         result.statistics |= {"big batch": sizes, "joins": str(joins)}
+        result.summary += f"; {'not ' * (sizes == NEVER)}one step on the joined batch"
+        result.summary += f", {sizes}" if sizes != NEVER else ""
         if joins.sizes == NEVER:
             result.miss(site(joins.node) if joins.node is not None else "loss", str(joins))
         elif sizes != joins.sizes:

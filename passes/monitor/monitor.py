@@ -115,6 +115,9 @@ class Monitor(Pass):
         if "gradient-norm" in asked and trained:
             if summed and WEIGHT not in program.state:
                 vectors["gradient-norm.raw"] = list(summed)
+            elif summed:
+                why = "not of the micro-batches' own gradients (stage raw): these weigh by what each counts"
+                result.miss("gradient-norm", why)
             vectors |= {f"gradient-norm.{stage}": trained for stage in _stages(program, updating, followed)}
         vectors |= {what: weights for what in ("weight-norm", "update-ratio") if what in asked}
         if "non-finite" in asked and trained:
@@ -147,7 +150,10 @@ def _refuse(program: Program, what: Sequence[str]) -> None:
             f"gradient-accumulation{{steps=N}} with N of 2 or more, or {remedy}"
         )
     if WEIGHT in program.state:
-        raise PassError(f"noise-scale is of micro-batches that weigh the same (not reduction=weighted): {remedy}")
+        raise PassError(
+            "noise-scale is of micro-batches that weigh the same, and these weigh by what each counts, as the loss is "
+            f"divided by it (reduction=weighted, or auto): {remedy}"
+        )
     if DROPPED in program.state:
         raise PassError(
             "noise-scale needs the gradients of all micro-batches, and overflow-check{policy=skip-micro} or "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from inspect import signature
 from pathlib import Path
@@ -46,7 +46,10 @@ def capture(cell: Any, *inputs: Any) -> Program:
     name = _name(cell)
     if not given and _takes_inputs(training):
         raise RuntimeFailure(f"{name}: the inputs are missing.", python=f"{HOW}.")
-    tensors = [_tensor(name, i, value) for i, value in enumerate(given)]
+    return _captured(name, training, [_tensor(name, i, value) for i, value in enumerate(given)], is_labelled)
+
+
+def _captured(name: str, training: Any, tensors: Sequence[Any], is_labelled: bool) -> Program:
     with scratch_folder() as folder, _in_training_mode(training):
         path = folder / "captured.mindir"
         _export(name, training, tensors, path)
@@ -57,8 +60,25 @@ def capture(cell: Any, *inputs: Any) -> Program:
     program.name, program.source = name, {"cell": name}
     if is_labelled:
         note_label(program, program.graphs["step"].inputs[-1].name)
-    program.live = _live(training, program)
+    inputs = [value.name for value in program.graphs["step"].inputs]
+
+    def export(size: int, axes: Mapping[str, int]) -> Program:
+        """Samples are repeated, or left out: of data an export takes no more than the shape."""
+        made = [_of_size(t, size, axes.get(n)) for n, t in zip(inputs, tensors, strict=True)]
+        return _captured(name, training, made, is_labelled)
+
+    program.live = _live(training, program, export)
     return program
+
+
+def _of_size(tensor: Any, size: int, axis: int | None) -> Any:
+    import mindspore
+    import numpy as np
+
+    if axis is None:
+        return tensor
+    array = tensor.asnumpy()
+    return mindspore.Tensor(array.take(np.arange(size) % array.shape[axis], axis), tensor.dtype)
 
 
 def program_of(source: Any, inputs: Sequence[Any] = ()) -> Program:
@@ -246,10 +266,11 @@ def _lacks_sens(text: str) -> bool:
     return found is not None and int(found[1]) == int(found[2]) + 1 and "FunctionGraph ID : grad_" in text
 
 
-def _live(cell: Any, program: Program) -> LiveCell:
+def _live(cell: Any, program: Program, export: Callable[[int, Mapping[str, int]], Program]) -> LiveCell:
     parameters = {p.name: p for p in cell.get_parameters() if p.name in program.state}
     return LiveCell(
         parameters,
         {name: variable.data for name, variable in program.state.items()},
         {name: variable.role for name, variable in program.state.items()},
+        export,
     )

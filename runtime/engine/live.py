@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakValueDictionary
@@ -25,6 +25,11 @@ class LiveCell:
     parameters: Mapping[str, Any]
     captured: Mapping[str, Data]
     roles: Mapping[str, str]
+    export: Callable[[int, Mapping[str, int]], Program]
+
+    def exported_at(self, size: int, axes: Mapping[str, int]) -> Program:
+        """The program of the Cell, exported anew with ``size`` samples on this axis of each input, by name."""
+        return self.export(size, axes)
 
     def parameter_of(self, variable: StateVariable) -> Any | None:
         """The Parameter that is this state; None where there is none, or one of another shape or type."""

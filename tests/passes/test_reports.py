@@ -19,7 +19,7 @@ def compiled(what: str, *pipelines: str, target: str | None = None) -> Program:
     return found
 
 
-NEVER = "not the big batch: %y (Mul): state 'w' ({}[2]) has the batch's extent but does not grow with it"
+NEVER = "not the big batch: %w0 (Load): state 'w' ({}[2]) has the batch's extent but does not grow with it"
 NONE_BEFORE = {"collectives a cycle before": 0, "bytes a cycle before": 0}
 CLIPPED_ALREADY = "clipped already: clipped once more, after that"
 
@@ -208,7 +208,7 @@ REPORTS: list[tuple[str, str, int, int, str, dict[str, Any], dict[str, str]]] = 
     ),
     (
         "gradient_accumulation.ir", "gradient-accumulation{steps=3}", 1, 1,
-        "1 gradient accumulated over 3 micro-batches (8 B of accumulators)",
+        "1 gradient accumulated over 3 micro-batches (8 B of accumulators); not one step on the joined batch",
         {
             "accumulators": 1, "accumulator bytes": 8, "nodes before": 17, "nodes in accumulate": None,
             "nodes in apply": None,
@@ -216,12 +216,12 @@ REPORTS: list[tuple[str, str, int, int, str, dict[str, Any], dict[str, str]]] = 
         },
         {
             "frozen": "frozen: nothing updates it, so there is no gradient to accumulate",
-            "%y (Mul)": NEVER.format("float32"),
+            "%w0 (Load)": NEVER.format("float32"),
         },
     ),
     (
         "gradient_accumulation_decisions.ir", "gradient-accumulation{dtype=same,carry=last}", 2, 1,
-        "1 gradient accumulated over 4 micro-batches (4 B of accumulators)",
+        "1 gradient accumulated over 4 micro-batches (4 B of accumulators); not one step on the joined batch",
         {
             "accumulators": 1, "accumulator bytes": 4, "nodes before": 13, "nodes in accumulate": None,
             "nodes in apply": None,
@@ -230,7 +230,7 @@ REPORTS: list[tuple[str, str, int, int, str, dict[str, Any], dict[str, str]]] = 
         {
             "bias": "the same for every batch: its update takes a constant for a gradient",
             "step_size": "the update side (by %descent (ApplyGradientDescent)) sees the last micro-batch's value",
-            "%y (Mul)": NEVER.format("float16"),
+            "%w0 (Load)": NEVER.format("float16"),
         },
     ),
     (

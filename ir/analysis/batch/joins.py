@@ -61,6 +61,8 @@ ELEMENTS = "elements:"
 """What stands before the name of a value whose elements are counted, and not summed."""
 ANY, EQUAL, NEVER = "any sizes", "equal sizes only", "never"
 _SAME = named(Family.COPY, Family.CAST, Family.RESHAPE)
+_NEGLIGIBLE = 1e-6
+"""What is added to a count of one or more moves a gradient by this share at most: less than float32 sums differ by."""
 
 
 def joining(found: TrainingAnatomy) -> Joining:
@@ -130,8 +132,11 @@ class _Joins:
             return self._never(roots[0], why)
         if divisor.kind != "count":
             return self._made(ANY if divisor.kind == "sum" else EQUAL, divisor.kind, None)
-        why = self._unlike(divisor)
-        return self._never(divisor.value, why) if why else self._made(ANY, "weighted", divisor)
+        if why := self._unlike(divisor):
+            return self._never(divisor.value, why)
+        if why := self._beside_the_count(divisor):
+            return Joining(NEVER, "weighted", divisor, divisor.value, why, tuple(self.assumed))
+        return self._made(ANY, "weighted", divisor)
 
     def _made(self, sizes: str, reduction: str, divisor: Divisor | None) -> Joining:
         return Joining(sizes, reduction, divisor, None, "", tuple(self.assumed))
@@ -203,25 +208,44 @@ class _Joins:
         return [] if count is None else [Divisor("count", other, count.base, times=not divides)]
 
     def _unlike(self, divisor: Divisor) -> str:
-        """Why the divisor of a loss is not one that a count weighs by; "" where it is. Notes where it is held above a
-        number, or a number is added."""
+        """Why the divisor of a loss is not one that a count weighs by; "" where it is, but for numbers beside it."""
         value, inverse = divisor.value, divisor.times
         if value is not None and not self._reaches_derivative(value):
             return f"{site(value)} divides what is returned, but no derivative"
-        while value is not None and value is not divisor.base:
-            assert isinstance(value, Node)
-            name = value.op.name
-            inside = [v for v in value.operands if self.kinds.fact(v).kind in (Kind.COUNT, Kind.SUMS)]
-            if name == "Reciprocal" or (name in DIVIDES and inside == [value.operand(1)]):
+        bounded = named(Family.CLAMP, Family.SUM) | {"Maximum", "Select"}
+        for node, inside in self._from_count(divisor):
+            name = node.op.name
+            if name == "Reciprocal" or (name in DIVIDES and inside == [node.operand(1)]):
                 inverse = not inverse
-            elif name in named(Family.CLAMP, Family.SUM) | {"Maximum", "Select"}:
-                self._note_constant(value)
-            elif name not in _SAME:
-                return f"the loss is divided by {site(value)}, which is no count itself"
-            value = inside[-1] if inside else None
-        if value is None and not divisor.rows:
-            return f"the loss is divided by {divisor}, whose way to the loss cannot be told"
+            elif name in DIVIDES | MULTIPLIES and len(inside) == 1:
+                continue  # all micro-batches share the factor
+            elif name not in _SAME | bounded:
+                return f"the loss is divided by {site(node)}, which is no count itself"
+            if not inside:
+                return f"the loss is divided by {divisor}, whose way to the loss cannot be told"
         return f"the loss is multiplied by {divisor}" if inverse else ""
+
+    def _from_count(self, divisor: Divisor) -> Iterator[tuple[Node, list[Value]]]:
+        """The nodes by which a divisor is made of its count, the last one first, each with what it takes of that."""
+        value = divisor.value
+        while isinstance(value, Node) and value is not divisor.base:
+            inside = [v for v in value.operands if self.kinds.fact(v).kind in (Kind.COUNT, Kind.SUMS)]
+            yield value, inside
+            value = inside[-1] if inside else None
+
+    def _beside_the_count(self, divisor: Divisor) -> str:
+        """Why a number beside a count counts: one that is added stands once in the divisor of the joined batch, and in
+        that of every micro-batch; a bound above 1 lifts the counts of some. "" where it moves nothing."""
+        for node, _ in self._from_count(divisor):
+            added = node.op.name in named(Family.SUM)
+            for _, number in numbers(node) if added or node.op.name in named(Family.CLAMP) | {"Maximum"} else ():
+                if abs(number) > (_NEGLIGIBLE if added else 1):
+                    how = f"adds {number:g} to" if added else f"holds {number:g} against"
+                    return f"{site(node)} {how} the count, in each micro-batch anew, and in the joined batch once"
+                if number:
+                    moved = f"moves gradients by {number:g} of themselves at most" if added else "is not above a count"
+                    self.assumed[f"the {number:g} of {site(node)}, beside a count of whole numbers, {moved}"] = None
+        return ""
 
     def _reaches_derivative(self, value: Value) -> bool:
         """Whether something behind the forward part takes a value, or what is made of it without a weight."""
@@ -230,11 +254,3 @@ class _Joins:
             return [u for u in v.uses if self.found.part(u) == FORWARD and not self.kinds.fact(u).trained]
 
         return any(self.found.part(user) != FORWARD for v in walk([value], made) for user in v.uses)
-
-    def _note_constant(self, node: Node) -> None:
-        """A count with a bound, or with a number added: exact but for the number's share of a micro-batch's count."""
-        beside = ", ".join(f"{number:g}" for _, number in numbers(node) if number)
-        self.assumed[
-            f"the loss is divided by {site(node)}, the count with {beside or 'a bound'}: that number weighs nothing "
-            "beside the count of a micro-batch that counts anything"
-        ] = None

@@ -135,8 +135,8 @@ class Kinds:
         if name in ("UpdateState", "Print") or name in BINDING:
             return FIXED
         if node in self.axes.stuck:
-            met = (f for _, f, _ in self._operands(node) if f.kind is Kind.MIXED)
-            return next(met, mixed(node, self.axes.stuck[node]))
+            already = (f for _, f, _ in self._operands(node) if f.kind is Kind.MIXED)
+            return next(already, mixed(node, self.axes.stuck[node]))
         if name in ("Depend", "Load"):
             return self._taken(node, 0)
         if name == "StopGradient":
