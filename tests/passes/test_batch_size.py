@@ -16,7 +16,7 @@ from tests import native
 from tests.boundary import slow
 from tests.compare import assert_close, assert_equal
 from tests.forward import Results, without_loss
-from tests.networks import CASES, Case, export, names
+from tests.networks import CASES, Case, build, export, names
 from tests.passes.sizes import sizes
 
 Exported = Callable[[str], Path]
@@ -86,6 +86,18 @@ def test_refused(name: str, exported: Exported) -> None:
     with pytest.raises(PassError) as caught:
         bc.compile(program, f"batch-size{{size={SIZE}}}")
     assert REFUSED[name] in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["kl", "experts"])
+def test_a_captured_cell_is_exported_again(name: str) -> None:
+    """Of a plain number that may be the batch size, and of numbers of samples, its file does not say enough."""
+    program = bc.capture(build(CASES[name]).train_step, *CASES[name].batches(1)[0])
+    session = bc.Session(bc.compile(program, f"batch-size{{size={SIZE}}}"), share=False)
+    batches, initial = resized(name).batches(2), session.state()
+    for batch in batches:
+        session.step(*batch)
+    _, reference = native.train_steps(resized(name), batches)
+    assert_close(session.state(), reference, initial, ONE_STEP)
 
 
 def test_open_batch(exported: Exported) -> None:

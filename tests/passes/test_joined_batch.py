@@ -105,6 +105,12 @@ class Tokens(nn.Cell):
             return losses.sum() / losses.shape[0]
         if form == "two counts":
             return (mask * losses).sum() / mask.sum() + 0.1 * (z**2).mean()
+        if form == "twice the count":
+            return (mask * losses).sum() / (2.0 * mask.sum())
+        if form == "one more":
+            return (mask * losses).sum() / (mask.sum() + 1.0)
+        if form == "four at least":
+            return (mask * losses).sum() / ops.maximum(mask.sum(), 4.0)
         if form == "root of the count":
             return (mask * losses).sum() / ops.sqrt(mask.sum())
         if form == "centred":
@@ -115,7 +121,7 @@ class Tokens(nn.Cell):
 COUNTED = (
     "ignore_index", "class weights", "smoothed", "nll_loss", "square errors", "quotient", "epsilon", "maximum", "clamp",
     "where", "div", "selected", "one-hot", "means", "shares", "reciprocal", "guarded", "decayed",
-    "divided by the cell",
+    "divided by the cell", "twice the count",
 )  # fmt: skip
 
 
@@ -185,7 +191,7 @@ def test_sums_add_up_and_means_are_means(form: str, reduction: str, sizes: str) 
     assert bool(assumed) == (form == "by its number")
 
 
-@pytest.mark.parametrize("form", ["two counts", "root of the count", "centred", "pairs"])
+@pytest.mark.parametrize("form", ["two counts", "one more", "four at least", "root of the count", "centred", "pairs"])
 def test_what_is_not_the_big_batch_says_so(form: str) -> None:
     batches = ragged(23, 5, 11, 2)
     ours, program = by_micro_batches(form, batches)
@@ -193,6 +199,7 @@ def test_what_is_not_the_big_batch_says_so(form: str) -> None:
     report = program.reports[-1]
     assert report.statistics["big batch"] == "never"
     assert any(miss.reason.startswith("not the big batch") for miss in report.misses)
+    assert report.summary.endswith("; not one step on the joined batch")
 
 
 def test_who_asks_for_a_mean_gets_it_and_is_told() -> None:

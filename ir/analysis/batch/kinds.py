@@ -378,12 +378,13 @@ class Kinds:
         if terms is None:
             return lost
         by: set[Divisor] = set()
+        beside = any(f.trained for i, f, _ in taken if i in terms)
         for i, f, v in taken:
             if i not in terms:
                 each_own = f.kind is Kind.ROWS and held and all(w in holding for k, _, w in taken if k in sums)
                 if f.kind is not Kind.FIXED and not each_own:
                     return lost  # else each sample's share times what is the sample's own
-            elif trained and not f.trained and f.kind in (Kind.SUMS, Kind.COUNT):
+            elif beside and not f.trained and f.kind in (Kind.SUMS, Kind.COUNT):
                 continue  # a number beside the loss, which no gradient sees
             elif f.kind is Kind.SUMS and (v in holding or not held):
                 by |= f.by
@@ -393,6 +394,8 @@ class Kinds:
                 by.add(SUM)
             elif f.trained:
                 return lost
+        if trained and not by:
+            return lost
         over, how = any(v in holding for i, _, v in taken if i in sums) and not held, how_joined(node)
         if over and how == "mean":
             if by != {SUM}:
