@@ -64,7 +64,7 @@ def run(networks: Sequence[str] = NETWORKS) -> str:
         "",
         *table(["pipeline", *networks], rows(WHOLE)),
         "",
-        "The chain of effects puts updates of different weights in sequence (`ir/rewrite/effects/token_chain.py`). "
+        "The chain of effects puts updates of different weights in sequence (`ir/memory/token_chain.py`). "
         "Unordered, they made MindSpore's CPU runtime slower: gpt 2.8 instead of 1.8 ms a step, mobilenet_v2 60 "
         "instead of 36 (2026-11-22).",
         "",

@@ -22,6 +22,8 @@ from boost_compile.ir.core.program import Entry, Program, Schedule
 from boost_compile.ir.core.types import UMONAD, tensor
 from boost_compile.ir.formats.mindir.reader import read_mindir
 from boost_compile.ir.formats.storage.save import save
+from boost_compile.ir.memory.discharge import discharge
+from boost_compile.ir.memory.emit import emit
 from boost_compile.ir.rewrite.effects.editing import Effects
 from boost_compile.ir.rewrite.roles import assign_roles
 from boost_compile.ir.text import parse_program, print_graph, print_program
@@ -61,8 +63,10 @@ def test_loading(programs: list[tuple[Path, Program]], monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize(
-    "look", [verify, Program.copy, lambda p: anatomy(p.graphs["step"]), print_program],
-    ids=["verify", "copy", "anatomy", "print"],
+    "look",
+    [verify, Program.copy, lambda p: anatomy(p.graphs["step"]), print_program,
+     lambda p: emit(discharge(p.graphs["step"]))],
+    ids=["verify", "copy", "anatomy", "print", "discharge and emit"],
 )  # fmt: skip
 def test_looking(
     look: Callable[[Any], object], programs: list[tuple[Path, Program]], monkeypatch: pytest.MonkeyPatch

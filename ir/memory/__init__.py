@@ -1,1 +1,1 @@
-"""A graph as a pure function of its memory: state discharged into values."""
+"""A graph as a pure function of its memory, and back: state discharged into values, and made of them again."""

@@ -29,12 +29,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..analysis.effects.state_access import Summary, describe, place, summarize
-from ..analysis.functions.calls import reachable_functions, targets
+from ..analysis.functions.calls import forget_unreached, targets
 from ..analysis.training.network import network_parts
 from ..core.attributes import MonadValue
 from ..core.errors import Error
-from ..core.graph import Constant, Graph, Node, State, Value
-from ..core.op import CALL, MAKE_TUPLE
+from ..core.graph import Constant, Graph, Input, Node, State, Value
+from ..core.op import CALL, MAKE_TUPLE, RETURN
 from ..core.predicates import has_token, is_effect, may_act, rests, written_operands
 from ..core.primitives import BINDING, PASSING, PRIMITIVES, VIEWS, facts
 from ..core.sites import site
@@ -49,11 +49,12 @@ class Undischarged(Error):
 @dataclass(frozen=True, slots=True)
 class Write:
     """What an effect of a pure graph writes. ``taken``: the operands that are overwritten; what they become are the
-    elements 1, 2… of its result. ``result``: the type of element 0, as it is in memory. ``outside``: it prints or
-    sends. ``formals``: of a call, for each function, the inputs that stand for what is overwritten; None for what the
-    function leaves alone."""
+    elements 1, 2… of its result. ``places``: what was written, the node that made it for a tensor of the graph.
+    ``result``: the type of element 0, as it is in memory. ``outside``: it prints or sends. ``formals``: of a call, for
+    each function, the inputs that stand for what is overwritten; None for what the function leaves alone."""
 
     taken: tuple[int, ...]
+    places: tuple[Value, ...]
     result: Type
     outside: bool = False
     formals: Mapping[str, tuple[int | None, ...]] = field(default_factory=dict)
@@ -74,29 +75,34 @@ class Body:
 
 @dataclass(frozen=True, slots=True)
 class Functional:
-    """A main graph and its functions. ``source``: for each node that it has of the original, that node."""
+    """A main graph and its functions. ``source``: for each node, that of the original. ``renamed``: the effects of
+    which someone read what they wrote by another name than their result."""
 
     graph: Graph
     bodies: Mapping[Graph, Body]
     source: Mapping[Node, Node]
+    renamed: set[Node]
 
 
-def discharge(main: Graph) -> Functional:
-    """``main`` and the functions that it reaches, as pure functions; ``main`` itself is not changed.
+def discharge(main: Graph, *, copy: bool = True) -> Functional:
+    """``main`` and the functions that it reaches, as pure functions; ``copy``: ``main`` itself is not changed.
     :class:`Undischarged` for what cannot be told."""
-    copy, twin = main.clone()
-    for name in copy.functions.keys() - reachable_functions(copy):
-        del copy.functions[name]
-    known = summarize(copy)
-    parts: dict[Graph, _Parts] = {}
+    source: dict[Node, Node] = {node: node for node in main.all_nodes()}
+    graph = main
+    if copy:
+        graph, twin = main.clone()
+        source = {there: here for here, there in twin.items() if isinstance(here, Node) and isinstance(there, Node)}
+    forget_unreached(graph)
+    known = summarize(graph)
     made: dict[Node, Node] = {}
-    bodies = {graph: _Discharge(graph, known, parts, made).run() for graph in copy.all_graphs()}
-    source = {there: here for here, there in twin.items() if isinstance(here, Node) and isinstance(there, Node)}
+    renamed: set[Node] = set()
+    found = [_Discharge(body, known, made, renamed) for body in graph.all_graphs()]
+    network = network_parts(graph).keys() if any(body.now.keys() - body.places.keys() for body in found) else ()
+    bodies = {body.graph: body.run(network) for body in found}
     source.update({node: source[of] for node, of in made.items()})
-    return Functional(copy, bodies, source)
+    return Functional(graph, bodies, source, renamed)
 
 
-_Parts = Collection[Node]
 _LEARNING = frozenset(name for name, known in PRIMITIVES.items() if known.statistics)
 """Primitives that write without a token."""
 
@@ -128,8 +134,8 @@ def _orders(value: Value) -> bool:
 class _Discharge:
     """The discharge of one body, in its place."""
 
-    def __init__(self, graph: Graph, known: Mapping[str, Summary], parts: dict[Graph, _Parts], made: dict[Node, Node]):
-        self.graph, self.known, self._parts = graph, known, parts
+    def __init__(self, graph: Graph, known: Mapping[str, Summary], made: dict[Node, Node], renamed: set[Node]):
+        self.graph, self.known, self.renamed = graph, known, renamed
         self.made = made
         """Nodes that are new, and what each is made of."""
         needed = set(needed_nodes(graph))
@@ -154,7 +160,7 @@ class _Discharge:
         """What such a view took in the original."""
         self._unit = graph.constant(MonadValue("umonad"), "u"), graph.constant(MonadValue("iomonad"), "io")
         self._find_places()
-        self._tensors = _Tensors(self) if any(isinstance(p, Node) for p in self.now) else None
+        self._tensors: _Tensors | None = None
 
     def _find_places(self) -> None:
         for node in self.nodes:
@@ -188,11 +194,15 @@ class _Discharge:
                 self.now[at] = at
                 if isinstance(at, State):
                     self.places[at] = None
-                elif not isinstance(at, Node) and at not in self.places:
-                    raise Undischarged(f"graph '{self.graph.name}' writes its input %{at.name}, which is not a state")
+                elif isinstance(at, Node) and at.op.name in VIEWS and is_effect(at):
+                    raise Undischarged(f"{site(at)} is a view that is written: what it is a view of cannot be told")
+                elif isinstance(at, Input) and at not in self.places and graph.owner is not None:
+                    raise Undischarged(f"graph '{graph.name}' writes its input %{at.name}, which is not a state")
 
     def _place(self, node: Node, i: int) -> Value:
         found = place(node.operand(i))
+        while isinstance(found, Node) and found.op.name == "Load":  # it does not copy
+            found = place(found.operand(0))
         if found is None or isinstance(found, Constant):
             raise Undischarged(f"{site(node)} writes what is not a state, and not a tensor of its own graph")
         return found
@@ -209,9 +219,14 @@ class _Discharge:
             return self._unit[value.type == IOMONAD]
         named = self.named.get(value)
         if named is None:
-            return self._holds(value, reader) if value in self.now else self.pure.get(value, value)
+            first = self.pure.get(value, value)
+            held = self._holds(value, reader) if value in self.now else first
+            if held is not first and isinstance(held, Node) and reader.op is not RETURN:
+                self.renamed.add(self.made.get(held, held))
+            return held
         holds = {at: self._holds(at, reader) for at in named}
         if holds != named:
+            self.renamed.update(self.made.get(v, v) for v in holds.values() if isinstance(v, Node))
             assert isinstance(value, Node)
             if value in self.written:
                 (held,) = holds.values()
@@ -245,7 +260,9 @@ class _Discharge:
 
     # -- the nodes ---------------------------------------------------------------------------------------------
 
-    def run(self) -> Body:
+    def run(self, network: Collection[Node]) -> Body:
+        if self.now.keys() - self.places.keys():
+            self._tensors = _Tensors(self, network)
         touched = {*self.memory, *self.now}
         for node in self.nodes:
             if touched.isdisjoint(node._operands) and node not in self.written and not may_act(node):
@@ -292,7 +309,7 @@ class _Discharge:
             last = node._operands[-1].type if node._operands else None
             outside = last == IOMONAD or bool(node.op.attributes.get("side_effect_io")) or not places
         itself = bool(places) and node.op is not CALL and isinstance(result, TensorType) and bool(result.ref)
-        self.writes[node] = Write(taken, result, outside, formals)
+        self.writes[node] = Write(taken, tuple(places), result, outside, formals)
         if node in self.calls:
             node.set_operands(operands)
         else:
@@ -358,24 +375,20 @@ class _Discharge:
         graph.result = packed
         needed = set(needed_nodes(graph))
         graph.erase_all([node for node in graph if node not in needed])
+        self.writes = {node: write for node, write in self.writes.items() if node in needed}
 
 
 class _Tensors:
     """The tensors of a body that it writes in place: a reader runs behind the writes that it waits for. The network ran
     before all that it does not wait for; any other reader must come before the next write."""
 
-    def __init__(self, owner: _Discharge):
-        self.owner = owner
-        graph = owner.graph
-        main = graph.owner or graph
-        if main not in owner._parts:
-            owner._parts[main] = network_parts(main).keys()
-        self.network = owner._parts[main]
+    def __init__(self, owner: _Discharge, network: Collection[Node]):
+        self.owner, self.network = owner, network
         self.versions: dict[Value, list[tuple[Node, Value]]] = {}
         writes: dict[Value, list[Node]] = {}
         for node, places in owner.written.items():
             for at in places:
-                if isinstance(at, Node):
+                if at not in owner.places:
                     writes.setdefault(at, []).append(node)
         self.writes = writes
         order = {node: k for k, node in enumerate(dict.fromkeys(w for of in writes.values() for w in of))}
@@ -403,7 +416,7 @@ class _Tensors:
 
     def holds(self, at: Value, reader: Node) -> Value:
         owner = self.owner
-        if not isinstance(at, Node):
+        if at not in self.writes:
             return owner.now[at]
         first, writes = owner.pure.get(at, at), self.writes[at]
         done = self.versions.get(at, ())

@@ -1,1 +1,1 @@
-"""Effects edited as a list, and the chain of tokens rebuilt from it."""
+"""Effects edited as a list."""

@@ -5,7 +5,7 @@ MindIR orders effects by tokens: ``Load(state, u)`` reads, an in-place primitive
 also lists plain values: the consumers of Loads, which must run before the state is overwritten.
 
 A pass works on the *list* of effects: drop some, create and append others, then :meth:`Effects.commit` rebuilds the
-chain (:mod:`.token_chain`) from what the effects read and write and removes what nothing needs any more.
+chain (:mod:`ir.memory.token_chain`) from what the effects read and write and removes what nothing needs any more.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ...core.op import CALL, MAKE_TUPLE
 from ...core.predicates import is_effect, may_act
 from ...core.types import IOMONAD, UMONAD, Type
 from ...core.walk import live_nodes, needed_only_by, result_value, walk
-from .token_chain import TokenChain
+from ...memory.token_chain import TokenChain
 
 
 class Rebuilt(NamedTuple):

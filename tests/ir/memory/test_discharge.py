@@ -149,6 +149,8 @@ def test_what_prints_stays_in_order() -> None:
          "%u = UpdateState(umonad, %w)\n%r = Depend(%x, %u)\nreturn %r", "writes what is not a state"),
         ("%f = Neg(%x) @f1\n%g = Mul(%f, %x) @b1\n%w = InplaceMuls(%g, 0.5, umonad) : float32[2]\n"
          "%u = UpdateState(umonad, %w)\n%n = Exp(%g)\n%r = Depend(%n, %u)\nreturn %r", "nothing in the graph says"),
+        ("%g = Neg(%x)\n%v = ExpandDimsView(%g, 0, umonad) : float32[1,2]\n%w = InplaceMuls(%v, 0.5, umonad) : "
+         "float32[1,2]\n%u = UpdateState(umonad, %w)\n%r = Depend(%g, %u)\nreturn %r", "is a view that is written"),
         ("%k = call(@two, %a, %a, umonad) : float32[2]\n%u = UpdateState(umonad, %k)\n%r = Depend(%k, %u)\nreturn %r\n"
          "func @two(%s: float32[2]@a, %o: float32[2]@a, %t: umonad) {\n%w = AssignAdd(%s, %s, %t) : float32[2]@a\n"
          "%z = UpdateState(%t, %w)\n%l = Load(%o, %z)\nreturn %l\n}", "twice"),

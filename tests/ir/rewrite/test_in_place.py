@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from boost_compile.ir.rewrite.in_place import PURE
+from boost_compile.ir.memory.emit import PURE
 from mindspore import nn
 
 import boost_compile as bc

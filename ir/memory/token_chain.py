@@ -18,14 +18,14 @@ from collections.abc import Callable, Collection, Container, Iterable, Iterator,
 from itertools import chain, repeat
 from operator import attrgetter
 
-from ...analysis.effects.state_access import Effect
-from ...analysis.effects.tokens import token_slots
-from ...core.errors import VerifyError
-from ...core.graph import Graph, Node, Value
-from ...core.op import CALL, RETURN
-from ...core.predicates import is_effect
-from ...core.primitives import BINDING, PASSING, PRIMITIVES, VIEWS, make_op
-from ...core.types import IOMONAD, UMONAD, TensorType, holds_function
+from ..analysis.effects.state_access import Effect
+from ..analysis.effects.tokens import token_slots
+from ..core.errors import VerifyError
+from ..core.graph import Graph, Node, Value
+from ..core.op import CALL, RETURN
+from ..core.predicates import is_effect
+from ..core.primitives import BINDING, PASSING, PRIMITIVES, VIEWS, make_op
+from ..core.types import IOMONAD, UMONAD, TensorType, holds_function
 
 SEQUENCE, READER, MUST = range(3)
 """Why a node comes before another, the weakest reason first: where reasons form a cycle, the weakest gives way."""
