@@ -34,7 +34,7 @@ def rewrite(data: bytes, parameters: dict[str, Any]) -> tuple[bytes, list[str], 
         )
     (enabled,) = asked
     step, graph, states, new = _replaced(enabled, program, weights)
-    compilation.taken = enabled, step
+    compilation.take(enabled, step)
     return graph, states, new
 
 

@@ -19,7 +19,7 @@ from ...ir.formats.mindir.writer import stateless_bytes
 from ...ir.formats.storage.self_contained import lower_to_single_graph
 from ...ir.rewrite.effects.editing import Effects
 from ...ir.rewrite.roles import assign_roles
-from ..lowering import alone, half_state, world
+from ..lowering import alone, half_state, ownership, shares, world
 from ..lowering.context import Context
 from ..lowering.lower import lower
 from .order import order_as_run
@@ -93,12 +93,26 @@ def rewrite_step(program: Program, passes: Compile) -> Rewritten:
     _refuse_other_inputs(source, compiled)
     context = Context(compiled, target, rank, ranks)
     compiled.graphs = {name: lower(graph, context, (alone, world)).graph for name, graph in compiled.graphs.items()}
-    graph, state = lower_to_single_graph(compiled)
+    graph, state = _one_graph(compiled, context)
     _refuse_other_state(program, state)
     state = dict(state)
     graph = lower(graph, context, (half_state,)).graph
     _keep_results(source, graph, state)
     return Rewritten(compiled, graph, state)
+
+
+def _one_graph(program: Program, context: Context) -> tuple[Graph, dict[str, StateVariable]]:
+    """The whole cycle as one graph. Error where its graphs share out the state over ranks, or have no such form."""
+    divided = any(lowering.applies(g, context) for lowering in (shares, ownership) for g in program.graphs.values())
+    try:
+        if divided:
+            raise Error("the passes share out state over the ranks, and a script's Parameters are whole on each")
+        return lower_to_single_graph(program)
+    except Error as error:
+        raise Error(
+            f"this step cannot be rewritten inside of MindSpore's compiler: {error.message}",
+            python="bc.capture and bc.Session train such a program.",
+        ) from error
 
 
 def _place() -> tuple[str, int, int]:

@@ -6,6 +6,7 @@ was compiled before ``bc.enable``. Here such a step is an error.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache, wraps
@@ -19,6 +20,8 @@ from .step import ONE_GRAPH, read_step
 
 EXPORT = "export"
 """How the phases begin in which MindSpore compiles a graph to write it."""
+PHASE = "boost_compile_phase"
+"""What MindSpore calls the graph that an executor compiled last."""
 
 
 @dataclass(eq=False)
@@ -26,10 +29,17 @@ class Compilation:
     """One graph of MindSpore. ``heard``: who was asked about it."""
 
     exports: bool = False
+    ends: bool = False
+    """Whether somebody calls :meth:`finish` when MindSpore has compiled it."""
     came: bool = False
     """Whether the bridge was handed it."""
     heard: list[Enabled] = field(default_factory=list)
     taken: tuple[Enabled, TakenStep] | None = None
+
+    def take(self, enabled: Enabled, step: TakenStep) -> None:
+        self.taken = enabled, step
+        if not self.ends:
+            self.finish()
 
     def finish(self) -> None:
         if self.taken is not None and self.taken[1] not in self.taken[0].steps:
@@ -51,13 +61,14 @@ def current() -> Compilation:
 def watch() -> None:
     """Begins to watch, once in a process."""
     from mindspore.experimental.optim.optimizer import Optimizer as Experimental
-    from mindspore.graph.api import _CellGraphExecutor, _JitExecutor
-    from mindspore.nn import Optimizer
+    from mindspore.nn import Optimizer, cell
 
-    _CellGraphExecutor.compile = _watched_compile(_CellGraphExecutor.compile, lambda _, cell: cell)
-    _JitExecutor.compile = _watched_compile(_JitExecutor.compile, lambda executor, _: [executor.fn, executor.obj])
-    _CellGraphExecutor.__call__ = _watched_run(_CellGraphExecutor.__call__, lambda _, cell: cell.current_phase)
-    _JitExecutor.__call__ = _watched_run(_JitExecutor.__call__, lambda executor, *_: executor.boost_compile_phase)
+    of_cells = type(cell._cell_graph_executor)
+    of_functions = sys.modules[of_cells.__module__]._JitExecutor  # whatever the module is called in this release
+    of_cells.compile = _watched_compile(of_cells.compile, lambda _, cell: cell)
+    of_functions.compile = _watched_compile(of_functions.compile, lambda executor, _: [executor.fn, executor.obj])
+    of_cells.__call__ = _watched_run(of_cells.__call__, lambda _, cell: getattr(cell, "current_phase", ""))
+    of_functions.__call__ = _watched_run(of_functions.__call__, lambda executor, *_: getattr(executor, PHASE, ""))
     for kind in (Optimizer, Experimental):
         kind.__call__ = _guarded_update(kind.__call__)
 
@@ -67,14 +78,14 @@ def _watched_compile(compile: Callable[..., Any], owner: Callable[..., Any]) -> 
 
     @wraps(compile)
     def watched(executor: Any, what: Any, *args: Any, **options: Any) -> Any:
-        compilation = Compilation(exports=str(options.get("phase", "")).startswith(EXPORT))
+        compilation = Compilation(exports=str(options.get("phase", "")).startswith(EXPORT), ends=True)
         _RUNNING.append(compilation)
         try:
             made = compile(executor, what, *args, **options)
         finally:
             _RUNNING.pop()
         phase = made[0] if isinstance(made, tuple) else made
-        executor.boost_compile_phase = phase
+        setattr(executor, PHASE, phase)
         if compilation.came or compilation.exports:
             compilation.finish()
             _KNOWN[phase] = compilation
