@@ -33,14 +33,16 @@ def put_adapter(fx: Effects, adapted: Adapted, states: Sequence[State], alpha: f
     shares: list[dict[Node, list[Value]]] = [{}, {}]
     for number, site in enumerate(adapted.sites):
         marks: Marks = {ADAPTER: name, ALPHA: alpha, INPUTS_FIRST: adapted.inputs_first}
-        for found, share in zip(shares, _beside(site, f"lora.{name}.{number}", loaded, alpha, marks), strict=True):
+        own_shares = _beside(site, f"lora.{name}.{number}", loaded, alpha, marks)
+        for found, share in zip(shares, own_shares, strict=False):
+            assert site.gradient is not None
             found.setdefault(site.gradient, []).append(share)
     return [{gradient: _sum(gradient, found[gradient]) for gradient in found} for found in shares]
 
 
-def _beside(site: Site, number: str, loaded: Sequence[Node], alpha: float, marks: Marks) -> tuple[Value, Value]:
-    """The adapter beside one product; its shares of the gradients of A and B. ``number`` links the derivative to what
-    it is the derivative of."""
+def _beside(site: Site, number: str, loaded: Sequence[Node], alpha: float, marks: Marks) -> Sequence[Value]:
+    """The adapter beside one product; its shares of the gradients of A and B, where it has them. ``number`` links the
+    derivative to what it is the derivative of."""
     graph, scope = site.product.home, site.product.scope
     dtype = tensor_type(site.product).dtype
     n = Nodes(graph, scope, {FORWARD_ID: number})
@@ -56,6 +58,8 @@ def _beside(site: Site, number: str, loaded: Sequence[Node], alpha: float, marks
     total.marks = marks
     rewire(uses, total)
 
+    if site.dy is None:
+        return ()
     n = Nodes(graph, f"Gradients/{scope}", {BACKWARD_ID: number})
     with graph.inserting_after(site.dy):
         dinner = n.scaled(n.matmul(n.transpose(b, 1, 0), site.dy, transpose_b=True), scale)

@@ -38,14 +38,15 @@ class Unfit(Exception):
 @dataclass
 class Site:
     """One product ``x`` · W. ``result``: the product, or what adds its bias. ``dy``: the gradient of the result, a
-    matrix with a row for each row of ``x``. ``dx``: the share of the gradient of ``x``, None where nothing asks for it.
-    ``gradient``: the value among the weight's gradients in which the share of this product is."""
+    matrix with a row for each row of ``x``; None where the loss does not follow from it (stop_gradient). ``dx``: the
+    share of the gradient of ``x``, None where nothing asks for it. ``gradient``: the value among the weight's gradients
+    in which the share of this product is."""
 
     product: Node
     x: Value
     result: Node
-    dy: Value
-    gradient: Node
+    dy: Value | None = None
+    gradient: Node | None = None
     dx: Node | None = None
 
 
@@ -117,7 +118,8 @@ def _turned(found: TrainingAnatomy, state: Value) -> dict[Value, bool]:
 
 
 def _with_gradients(found: TrainingAnatomy, info: WeightInfo, products: list[Node]) -> list[Site]:
-    """A site for each product, by the product that is its share of the weight's gradient."""
+    """A site for each product, by the product that is its share of the weight's gradient. Which of several of one
+    input has which share does not matter: an adapter computes the same beside each of them."""
     inputs: dict[Value, list[Node]] = {}
     for product in products:
         inputs.setdefault(through(product.operand(0), _SHAPING), []).append(product)
@@ -125,24 +127,26 @@ def _with_gradients(found: TrainingAnatomy, info: WeightInfo, products: list[Nod
     for gradient in info.gradient:
         for leaf in _summands(found, gradient):
             beside = [i for i in (0, 1) if through(leaf.operand(i), _SHAPING) in inputs]
-            matching = inputs[through(leaf.operand(beside[0]), _SHAPING)] if len(beside) == 1 else []
+            alike = inputs[through(leaf.operand(beside[0]), _SHAPING)] if len(beside) == 1 else []
+            matching = [product for product in alike if product not in sites]
             again = [v for v in leaf.operands[:2] if isinstance(v, Node) and DUPLICATED in v.marks]
             if again and not matching:
                 raise _computed_again(again[0])
-            if len(matching) != 1 or matching[0] in sites:
+            if not matching:
                 raise Unfit(f"its gradient {site(leaf)} is not the product with the input of one of its layers")
-            (product,) = matching
+            product, result = matching[0], _result(found, matching[0])
             dy = _rows_first(leaf, 1 - beside[0])
-            result = product if product.op.name == DENSE else bias_addition(found, product) or product
             if tensor_type(dy).shape[-1] != tensor_type(product).shape[-1]:
                 raise Unfit(f"{site(dy)} is not the gradient of the result of {site(product)}")
             if tensor_type(result).shape[:-1].count(-1) > 1:
                 raise Unfit(f"{site(product)} is a {result.type}: more than one of its dimensions is open")
             sites[product] = Site(product, product.operand(0), result, dy, gradient)
-    lacking = next((p for p in products if p not in sites), None)
-    if lacking is not None:
-        raise Unfit(f"{site(lacking)} has no share in its gradient")
-    return list(sites.values())
+    return [sites.get(p) or Site(p, p.operand(0), _result(found, p)) for p in products]
+
+
+def _result(found: TrainingAnatomy, product: Node) -> Node:
+    """A product, or what adds its bias."""
+    return product if product.op.name == DENSE else bias_addition(found, product) or product
 
 
 def _summands(found: TrainingAnatomy, gradient: Node) -> list[Node]:
@@ -183,7 +187,8 @@ def _rows_first(leaf: Node, i: int) -> Value:
 def _claim(sites: list[Site], node: Node) -> None:
     """Finds the product whose input gets the gradient ``node``."""
     source = through(node.operand(0), _SHAPING)
-    matching = [site for site in sites if through(site.dy, _SHAPING) is source and site.dx is None]
+    given = [s for s in sites if s.dy is not None and s.dx is None]
+    matching = [s for s in given if s.dy is not None and through(s.dy, _SHAPING) is source]
     if len(matching) != 1 or not takers(node):
         raise Unfit(f"{site(node)} of the backward part takes it, and is no gradient of a layer's input")
     matching[0].dx = node

@@ -102,6 +102,12 @@ class Products(nn.Cell):
             out = x @ self.w.T.T
         elif self.form == "linear":
             out = self.linear(x.reshape(2, -1, 8)).reshape(-1, 6)
+        elif self.form == "stopped":
+            hidden = self.shared(x)
+            still = ops.stop_gradient(self.shared(0.5 * hidden))
+            out = (hidden * still + self.shared(1.5 * hidden))[:, :6]
+        elif self.form == "twice":  # one input, and nothing merges the products
+            out = (ops.relu(self.shared(x)) * self.shared(ops.depend(x, self.w)))[:, :6]
         else:
             out = self.shared(ops.relu(self.shared(x)))[:, :6]
         return ((out - y) ** 2).mean()
@@ -111,12 +117,12 @@ def rows(rng: np.random.Generator, size: int) -> tuple[np.ndarray, ...]:
     return rng.standard_normal((size, 8)).astype(np.float32), rng.standard_normal((size, 6)).astype(np.float32)
 
 
-@pytest.mark.parametrize("form", ["matmul", "shared", *slow("transposed", "linear")])
+@pytest.mark.parametrize("form", ["matmul", "shared", "stopped", "twice", *slow("transposed", "linear")])
 def test_every_form_of_a_product(tmp_path: Path, form: str) -> None:
     """The gradients of A and B are those of the merged weight, W + s B A, by the chain rule. The original has those."""
     case = Case(form, lambda: Products(form), lambda p: nn.SGD(p, 1.0), rows)
     source = bc.load(export(case, tmp_path))
-    weight = {"matmul": "w", "transposed": "w", "linear": "linear.weight", "shared": "shared.weight"}[form]
+    weight = {"matmul": "w", "transposed": "w", "linear": "linear.weight"}.get(form, "shared.weight")
     program = lora(source, weight)
     a, b = (name for name, v in program.state.items() if v.role == "weight" and ".lora_" in name)
     rng = np.random.default_rng(3)
