@@ -353,12 +353,14 @@ def _show(job: Job, program: Program) -> None:
 
         _write(svg_of(view), job.output)
     elif job.format == "python":
-        from .views.python import source_of, write_python_of
+        from ..ir.formats.python.decompile import decompile
+        from .views.python import write_python
 
+        written = decompile(view.program)
         if job.file_written is None:
-            _write(source_of(view.program), job.output)
+            _write(written.source, job.output)
         else:
-            write_python_of(view.program, job.file_written)
+            write_python(written, job.file_written)
     elif job.format == "html":
         _report(job, view)
     else:
