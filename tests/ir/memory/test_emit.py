@@ -48,3 +48,24 @@ def test_what_a_state_should_hold_is_written_by_an_effect() -> None:
     packed.set_operand(1, pure.graph.inputs[0])  # type: ignore[attr-defined]
     with pytest.raises(Undischarged, match="leaves in %a what no effect has written there"):
         emit(pure)
+
+
+@pytest.mark.parametrize(("reader", "write"), [("Mul(%y, %x)", "AddExt"), ("Mul(%x, %x)", "InplaceAddExt")])
+def test_a_tensor_is_written_in_place_where_no_one_else_reads_it(reader: str, write: str) -> None:
+    """What the backward part takes of the forward part, and nothing makes it wait for the write, is the old value."""
+    emitted = emit(
+        discharge(
+            graph(
+                f"""
+  %y = Exp(%x) : float32[2] @f1
+  %b = InplaceAddExt(%y, %x, 1, umonad) : float32[2] @f2
+  %u = UpdateState(umonad, %b)
+  %g = {reader} @b1
+  %s = Add(%b, %g)
+  %r = Depend(%s, %u)
+  return %r"""
+            )
+        )
+    )
+    verify(emitted)
+    assert primitives(emitted) == ["Exp", write, "Mul", "Add"]
