@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,7 +10,7 @@ from ...ir.analysis.training.anatomy import anatomy
 from ...ir.analysis.training.results import names_of_results
 from ...ir.core.data import Data, ZeroData
 from ...ir.core.errors import Error, NotTraining
-from ...ir.core.graph import Graph
+from ...ir.core.graph import Graph, Value
 from ...ir.core.program import Program, StateVariable
 from ...ir.core.types import TensorType, TupleType, Type
 from ...ir.core.walk import result_value
@@ -149,13 +149,13 @@ def _keep_results(source: Graph, graph: Graph, state: dict[str, StateVariable]) 
     if _as_value(value.type) == _as_value(given.type):
         return
     kept = names_of_results(source, len(source.outputs))
-    names = graph.outputs
-    if not isinstance(value.type, TupleType) or len(value.type.elements) != len(names) or not set(kept) <= set(names):
+    names, parts = graph.outputs, _leaves(graph, value)
+    if len(parts) != len(names) or not set(kept) <= set(names):
         raise Error(
             f"the step returns {given.type}, and the rewritten one {value.type}",
             python="bc.capture and bc.Session train such a program.",
         )
-    items = {name: graph.create("TupleGetItem", [value, graph.constant(i)]) for i, name in enumerate(names)}
+    items = dict(zip(names, parts, strict=True))
     effects = Effects(graph)
     for name, item in items.items():
         if name in kept or not isinstance(item.type, TensorType):
@@ -164,11 +164,26 @@ def _keep_results(source: Graph, graph: Graph, state: dict[str, StateVariable]) 
         type_ = TensorType(item.type.dtype, item.type.shape)
         state[held] = StateVariable(held, type_, ZeroData(type_.nbytes), "monitor")
         effects.append("Assign", [graph.state(held, type_), item])
-    results = [items[name] for name in kept]
-    effects.commit(results[0] if not isinstance(given.type, TupleType) else graph.create("MakeTuple", results))
+    effects.commit(_packed(graph, given.type, iter([items[name] for name in kept])))
     graph.outputs = tuple(kept)
     if _as_value(result_value(graph).type) != _as_value(given.type):
         raise Error(f"the step returns {given.type}, and the rewritten one {result_value(graph).type}")
+
+
+def _leaves(graph: Graph, value: Value) -> list[Value]:
+    """The elements of a result, those of tuples in it each for itself."""
+    if not isinstance(value.type, TupleType):
+        return [value]
+    taken = [graph.create("TupleGetItem", [value, graph.constant(i)]) for i in range(len(value.type.elements))]
+    return [leaf for item in taken for leaf in _leaves(graph, item)]
+
+
+def _packed(graph: Graph, type_: Type, leaves: Iterator[Value]) -> Value:
+    """The next leaves in tuples, as a value of this type has them."""
+    if not isinstance(type_, TupleType):
+        return next(leaves)
+    packed = [_packed(graph, element, leaves) for element in type_.elements]
+    return graph.create("MakeList" if type_.is_list else "MakeTuple", packed)
 
 
 def _as_value(given: Type) -> Type:
