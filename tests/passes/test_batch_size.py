@@ -39,7 +39,6 @@ REFUSED = {
     "keep_memory": "state 'memory' (float32[4,16]) has the batch's extent",
     "experts": "was made for 4 samples: its values differ along the batch",
     "contrastive": "was made for 4 samples: its values differ along the batch",
-    "transcription": "no rule for what CTCLossV2 does",
     "kl": "its constant operand 1 is 4 and divides a sum over the batch",
     "mlp_dynamic_batch": "is open already",
 }

@@ -220,6 +220,13 @@ def _along(node: Node) -> Links:
     return _same([*places, WHOLE], [k for k in range(rank_of(node)) if k != at])
 
 
+def _reverse(node: Node) -> Links:
+    """Each sample by its own length, which stands in operand 1."""
+    seq, batch = (node.op.attributes.get(k, 0) if node.num_operands < 4 else integer(node, i)
+                  for k, i in (("seq_dim", 2), ("batch_dim", 3)))  # fmt: skip
+    return [*_same([DATA, WHOLE], [k for k in range(rank_of(node)) if k != seq]), (OTHER, 0, DATA, batch)]
+
+
 def _top(node: Node) -> Links:
     return _same([DATA, (RESULT, (0,)), (RESULT, (1,))], range(rank_of(node) - 1))
 
@@ -373,6 +380,7 @@ _LINKS: Mapping[str, tuple[Callable[[Node], Links], str]] = {
     "reduce": (_reduce, ""),
     "gather": (_gather, "it picks samples of the batch by their index"),
     "along": (_along, "it picks samples of the batch by their index"),
+    "reverse": (_reverse, "it turns the batch around"),
     "top": (_top, "it picks the largest samples of the batch"),
     "hot": (_hot, ""),
     "segments": (_segments, ""),

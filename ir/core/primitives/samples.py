@@ -45,6 +45,8 @@ _RULES = {
     "0 > 0 0": "MaxPoolWithMask MaxPool3DWithArgmax AdaptiveMaxPool2D",
     "0 > 0 0 0": "GroupNorm",
     "0 0 0 0 > 0": "GroupNormGrad",
+    "1 0 0 0 > 0 0": "CTCLossV2",
+    "0 1 0 0 0 0 0 > 1": "CTCLossV2Grad",
     "1 1 1 > 1 1 1": "LSTM",
     "1 1 1 . 1 1 1 1 1 1 > 1 1 1": "LSTMGrad",
     "rows": "ScatterAdd ScatterSub ScatterUpdate ScatterMul ScatterMax ScatterMin FusedSparseAdam FusedSparseLazyAdam"
@@ -61,6 +63,7 @@ _RULES = {
     "all +": "L2Loss",
     "gather": "Gather EmbeddingLookup",
     "along 0 2": "GatherD",
+    "reverse": "ReverseSequence",
     "along 0 2 3": "GatherDGradV2 Scatter InplaceScatterSrc",
     "top": "TopK",
     "hot": "OneHot",
