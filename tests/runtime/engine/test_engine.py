@@ -39,7 +39,7 @@ def test_the_state_is_never_in_memory_twice(tmp_path: Path, monkeypatch: pytest.
     """The pages of a file are given back with each Parameter that was made of them, not in the end."""
     eight_states().save(str(tmp_path / "states.boost"))
     program = bc.load(tmp_path / "states.boost")
-    file, make = tmp_path / "states.boost" / "state.safetensors", engine._parameter
+    file, make = tmp_path / "states.boost" / "state.safetensors", engine.new_parameter
     seen = []
 
     def made(variable: StateVariable) -> object:
@@ -47,7 +47,7 @@ def test_the_state_is_never_in_memory_twice(tmp_path: Path, monkeypatch: pytest.
         seen.append(resident(file))
         return parameter
 
-    monkeypatch.setattr(engine, "_parameter", made)
+    monkeypatch.setattr(engine, "new_parameter", made)
     session = bc.Session(program)
     assert len(seen) == 8
     assert 256 << 10 <= max(seen) <= 512 << 10, "one state, and what the kernel maps around it"
