@@ -43,7 +43,7 @@ WORTH = [
     ["small updates made at once, in arenas", "1.25, 1.30", "1.02, 1.03", "", "went: one network gains"],
     ["numbers and averages left to the host", "0.95, 1.09", "0.96, 1.02", "", "went"],
     ["the norm as finite test", "0.88, 1.00", "0.95, 1.00", "", "went"],
-    ["reciprocals, row means, self-products, dropping", "0.91, 0.99", "0.95, 1.00", "", "went"],
+    ["reciprocals but of a loss scale, row means, self-products, dropping", "0.91, 0.99", "0.95, 1.00", "", "went"],
     ["late casts", "", "", "+4 % (GPT in half precision)", "went"],
     ["staggering, zeros that are computed", "", "", "0 % (GPT), +11 % (resnet18, batch 8)", "went"],
 ]

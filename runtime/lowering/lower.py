@@ -26,6 +26,7 @@ from . import (
     own_constants,
     ownership,
     predication,
+    reciprocal,
     seeds,
     shares,
     world,
@@ -38,7 +39,7 @@ FOR_ANY_GRAPH: tuple[Lowering, ...] = (cropping, own_constants, anchor, constant
 LOWERINGS: tuple[Lowering, ...] = (
     chain, shares, ownership, adasum, alone, world,
     draws, seeds, host_clearing,
-    predication, half_state, broadcasting, transposing, measures,
+    reciprocal, predication, half_state, broadcasting, transposing, measures,
     *FOR_ANY_GRAPH,
 )  # fmt: skip
 VERIFY = "BOOST_COMPILE_VERIFY_LOWERED"
