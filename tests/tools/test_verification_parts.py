@@ -10,7 +10,7 @@ from typing import Any, cast
 import mindspore as ms
 import numpy as np
 from boost_compile.passes.framework.pipeline import parse_pipeline
-from boost_compile.tools.verification.autodiff import gradients_of_loss
+from boost_compile.tools.verification.autodiff import LossGradients
 from boost_compile.tools.verification.changes import make_changes, totals
 from boost_compile.tools.verification.context import differing
 from boost_compile.tools.verification.gradient_error import Exact
@@ -52,7 +52,7 @@ def test_autodiff_knows_the_gradients_of_the_loss(exported: Callable[[str], Path
     for name, times in (("lenet_bn", 1.0), ("mlp_sens", 1024.0)):
         reference, batch = Reference(bc.load(str(exported(name)))), CASES[name].batches(1)[0]
         found = totals(reference.probe, reference.micro(reference.initial, batch).gradients)
-        own = gradients_of_loss(reference.base, reference.initial, batch, "CPU")
+        own = LossGradients(reference.base, "CPU").of(reference.initial, batch)
         assert own.keys() == found.keys()
         for weight, gradient in own.items():
             np.testing.assert_allclose(times * gradient, found[weight], rtol=1e-6, atol=1e-9)

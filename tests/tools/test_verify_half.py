@@ -17,22 +17,28 @@ import boost_compile as bc
 class Faint(nn.Cell):
     """Its gradients are sums of numbers of which float16 knows few digits, unless they are scaled."""
 
-    def __init__(self) -> None:
+    def __init__(self, half: bool = False) -> None:
         super().__init__()
         self.hidden, self.output = nn.Dense(16, 8), nn.Dense(8, 4)
+        for layer in (self.hidden, self.output):
+            layer.to_float(mindspore.float16 if half else mindspore.float32)
 
     def construct(self, x, wanted):  # type: ignore[no-untyped-def]
         found = self.output(ops.sigmoid(self.hidden(x) * 0.01))
         return ops.mean(ops.square(found - wanted)) * 0.0001
 
 
-@pytest.fixture(scope="module")
-def faint() -> bc.Program:
+def captured(half: bool) -> bc.Program:
     mindspore.set_seed(1)
-    network = Faint()
+    network = Faint(half)
     training = nn.TrainOneStepCell(network, nn.Momentum(network.trainable_params(), 0.1, 0.9))
     program = bc.capture(training, np.zeros((64, 16), np.float32), np.zeros((64, 4), np.float32))
     return replace(program, live=None)
+
+
+@pytest.fixture(scope="module")
+def faint() -> bc.Program:
+    return captured(half=False)
 
 
 @pytest.fixture(scope="module")
@@ -62,3 +68,17 @@ def test_scaled_half_precision_is_compared_with_scaled_gradients(
     assert found.failures
     assert found.guilty is not None
     assert found.guilty.name == passes
+
+
+def test_an_original_in_half_precision_is_compared_with_gradients_of_its_scaled_loss(
+    batches: list[tuple[np.ndarray, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it loses without a scale is no reference; a gradient that is not unscaled is found."""
+    original, passes = captured(half=True), "loss-scale{mode=static,init=65536.0}"
+    found = bc.verify(original, bc.compile(original, passes), data=batches)
+    assert found.verified, found
+    real = loss_scale.divide_gradients
+    monkeypatch.setattr(
+        loss_scale, "divide_gradients", lambda g, of, **options: real(g, dict(list(of.items())[1:]), **options)
+    )
+    assert verify(original, bc.compile(original, passes), data=batches, bisect=False).failures

@@ -6,10 +6,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from ...ir.analysis.training.network import FORWARD, network_parts
+from ...ir.core.attributes import scalar_tensor
 from ...ir.core.errors import Error
 from ...ir.core.program import Program
 from ...ir.core.types import TensorType
@@ -23,74 +26,97 @@ from ...runtime.differentiation.differentiate import differentiate
 from ...runtime.differentiation.export import first_line
 from ...runtime.engine.scratch import scratch_folder
 from .changes import totals
-from .context import NotApplicable
 from .reference import Batch, Reference, Values
 
 
-def loss_program(program: Program) -> Program:
-    """The forward part up to the loss, with what it writes. Error where the loss is not found, or is not a number."""
+class NotDifferentiated(Exception):
+    """MindSpore does not differentiate the forward part of a file; says why."""
+
+
+def loss_program(program: Program, scale: float = 1.0) -> Program:
+    """The forward part up to the loss, with what it writes; the loss times ``scale``. Error where it is not found."""
     program = program.copy()
     (graph,) = program.graphs.values()
     settle_results(graph, network_parts(graph))
     parts, loss = network_parts(graph), loss_of(graph)
     if not isinstance(loss.type, TensorType) or loss.type.shape not in ((), (1,)):
-        raise NotApplicable("the loss is not one number")
+        raise NotDifferentiated("the loss is not one number")
     fx = Effects(graph)
     fx.drop([e for e in fx.writes() if parts.get(e.node) != FORWARD])
     graph.outputs = ("loss",)
+    if scale != 1:
+        loss = graph.create("Mul", [loss, graph.constant(scalar_tensor(loss.type.dtype.value, scale))])
     fx.commit(loss)
     prune(graph)
     program.drop_state(graph.forget_unused_states())
     return program
 
 
-def gradients_of_loss(program: Program, state: Mapping[str, np.ndarray], batch: Batch, device: str) -> Values:
-    """By weight, for those of float32 that the loss depends on and whose gradients are dense. NotApplicable, with the
-    reason, where MindSpore does not differentiate the forward part."""
-    try:
-        forward = loss_program(program)
-    except Error as error:
-        raise NotApplicable(f"the file's loss cannot be cut out to be differentiated: {first_line(error)}") from error
-    weights = [n for n, v in forward.state.items() if v.role == "weight" and v.dtype.value == "float32"]
-    if not weights:
-        raise NotApplicable("the loss depends on no weight of float32")
-    try:
-        return _of_loaded(forward, weights, state, batch, device)
-    except Exception as loaded:  # whatever MindSpore raises: its autodiff takes some primitives only from Python
+class LossGradients:
+    """By weight, of as many times the loss; compiled once. NotDifferentiated where MindSpore does not do it."""
+
+    def __init__(self, program: Program, device: str, scale: float = 1.0):
+        self._device = device
         try:
-            return _of_cells(forward, weights, state, batch, device)
-        except Exception:
-            reason = f"MindSpore does not differentiate the file's forward part: {first_line(loaded)}"
-            raise NotApplicable(reason) from loaded
+            self._forward = loss_program(program, scale)
+        except Error as error:
+            why = f"the file's loss cannot be cut out to be differentiated: {first_line(error)}"
+            raise NotDifferentiated(why) from error
+        floats = [n for n, v in self._forward.state.items() if v.role == "weight" and v.dtype.value in _FLOATS]
+        if not floats:
+            raise NotDifferentiated("the loss depends on no weight of float32 or float16")
+        self._weights = floats
 
+    def of(self, state: Mapping[str, np.ndarray], batch: Batch) -> Values:
+        """Those that are dense."""
+        try:
+            return self._of_loaded(state, batch)
+        except Exception as loaded:  # whatever MindSpore raises: its autodiff takes some primitives only from Python
+            try:
+                return self._of_cells(state, batch)
+            except Exception:
+                reason = f"MindSpore does not differentiate the file's forward part: {first_line(loaded)}"
+                raise NotDifferentiated(reason) from loaded
 
-def _of_loaded(
-    forward: Program, weights: list[str], state: Mapping[str, np.ndarray], batch: Batch, device: str
-) -> Values:
-    """Of the graph as MindSpore loads it."""
-    import mindspore
+    def _of_loaded(self, state: Mapping[str, np.ndarray], batch: Batch) -> Values:
+        import mindspore
 
-    from .autodiff_cells import Gradients, Loss
-
-    ((_, graph),) = forward.graphs.items()
-    with scratch_folder() as folder, _dumps_in(folder):
-        path = folder / "loss.mindir"
-        header = {"model_version": mindspore.__version__, **forward.metadata}
-        write_mindir(path, graph, forward.state, header, stateless=True)
-        held = {n: mindspore.Parameter(mindspore.Tensor(state[n]), name=n) for n in graph.states}
-        cell = Gradients(Loss(mindspore.load(str(path)), list(held.values())), [held[n] for n in weights])
-        found = cell(*to_tensors(graph, batch))
+        cell, held = self._loaded
+        for name, parameter in held.items():
+            parameter.set_data(mindspore.Tensor(state[name]))
+        ((_, graph),) = self._forward.graphs.items()
+        with scratch_folder() as folder, _dumps_in(folder):
+            found = cell(*to_tensors(graph, batch))
         # A sparse one is a tuple of rows and their places.
-        return {n: g.asnumpy() for n, g in zip(weights, found, strict=True) if isinstance(g, mindspore.Tensor)}
+        return {n: g.asnumpy() for n, g in zip(self._weights, found, strict=True) if isinstance(g, mindspore.Tensor)}
+
+    @cached_property
+    def _loaded(self) -> tuple[Any, dict[str, Any]]:
+        """The graph as MindSpore loads it, and its Parameters."""
+        import mindspore
+
+        from .autodiff_cells import Gradients, Loss
+
+        ((_, graph),) = self._forward.graphs.items()
+        with scratch_folder() as folder:
+            path = folder / "loss.mindir"
+            header = {"model_version": mindspore.__version__, **self._forward.metadata}
+            write_mindir(path, graph, self._forward.state, header, stateless=True)
+            loaded = mindspore.load(str(path))
+        held = {n: mindspore.Parameter(mindspore.Tensor(self._forward.state[n].initial), name=n) for n in graph.states}
+        return Gradients(Loss(loaded, list(held.values())), [held[n] for n in self._weights]), held
+
+    def _of_cells(self, state: Mapping[str, np.ndarray], batch: Batch) -> Values:
+        """Of a Cell that is written from the graph."""
+        start = {n: state.get(n, v) for n, v in self._cells.initial.items()}
+        return totals(self._cells.probe, self._cells.micro(start, batch).gradients)
+
+    @cached_property
+    def _cells(self) -> Reference:
+        return Reference(differentiate(self._forward, "sgd{lr=1.0}", train=self._weights), self._device)
 
 
-def _of_cells(
-    forward: Program, weights: list[str], state: Mapping[str, np.ndarray], batch: Batch, device: str
-) -> Values:
-    """Of a Cell that is written from the graph."""
-    made = Reference(differentiate(forward, "sgd{lr=1.0}", train=weights), device)
-    start = {n: state.get(n, v) for n, v in made.initial.items()}
-    return totals(made.probe, made.micro(start, batch).gradients)
+_FLOATS = ("float32", "float16")
 
 
 @contextmanager

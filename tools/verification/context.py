@@ -21,7 +21,7 @@ from .progress import Progress, Silent
 from .promises import CENTRALIZATION, CHECK, COMPUTED, GROUPS, LOSS_SCALE, REPLACE, SCHEDULE, Promises, covers
 from .reference import Batch, Cycle, Reference, Values
 from .report import EXACT, FAILED, PASSED, VACUOUS, Deviation, Result
-from .scaled import ScaledReference
+from .scaled import Scaling
 from .schedule import rates_of, scheduled
 from .subject import Ran, Subject
 from .tolerance import compare
@@ -93,7 +93,7 @@ class Context:
     def subject(self) -> Subject:
         subject = Subject(self._certain, list(self.reference.initial), self.device)
         self._settle(subject)
-        if isinstance(self.reference, ScaledReference):
+        if isinstance(self.reference, Scaling):
             self.reference.scale_by(self._scale(subject))
         return subject
 

@@ -9,7 +9,7 @@ import numpy as np
 from ...ir.core.errors import Error
 from ...ir.core.graph import tensor_type
 from ...ir.core.wording import counted
-from .autodiff import gradients_of_loss
+from .autodiff import LossGradients, NotDifferentiated
 from .base import runnable
 from .changes import totals
 from .context import Context, NotApplicable, Property, worst
@@ -47,7 +47,10 @@ class Derivative(Property):
         c.needs_forward()
         c.takes_long()
         batch = c.micro_batches(0)[0]
-        times, off = _against_loss(c.reference, batch, c.device)
+        try:
+            times, off = _against_loss(c.reference, batch, c.device)
+        except NotDifferentiated as reason:
+            raise NotApplicable(str(reason)) from reason
         detail = f"{counted(len(c.reference.probe.weights), 'weight')} after {print_names(c.promises.network)}"
         if off.excess > 1 or times != 1:
             theirs, no = _of_original(c)
@@ -87,7 +90,7 @@ def _of_original(c: Context) -> tuple[float, Deviation]:
     )
     try:
         return _against_loss(Reference(without_dropout(original), c.device), batch, c.device)
-    except Error as error:
+    except (Error, NotDifferentiated) as error:
         raise NotApplicable(f"the original's gradients cannot be held against its loss: {error}") from error
 
 
@@ -95,7 +98,7 @@ def _against_loss(reference: Reference, batch: Batch, device: str) -> tuple[floa
     """How many times the derivative of its loss the gradients of a program are (1, unless the training cell takes them
     from a multiple of the loss that it returns, ``sens`` of a TrainOneStepCell), and how far they are from that."""
     found = totals(reference.probe, reference.micro(reference.initial, batch).gradients)
-    own = gradients_of_loss(reference.base, reference.initial, batch, device)
+    own = LossGradients(reference.base, device).of(reference.initial, batch)
     shared = {n: g for n, g in found.items() if n in own and g.shape == own[n].shape}
     if not any(g.any() for g in shared.values()):
         raise NotApplicable("no gradient to speak of")

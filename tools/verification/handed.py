@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...passes.step.unscaling import TOLD
-from .autodiff import gradients_of_loss
+from .autodiff import LossGradients, NotDifferentiated
 from .changes import totals
 from .context import Context, NotApplicable, Property
 from .derivative import noise_of
@@ -50,8 +50,8 @@ class HandedGradients(Property):
             raise NotApplicable(f"{unknown}, since the network computes in half precision, or trains in turn")
         batch, start, probe = c.micro_batches(0)[0], reference.initial, reference.probe
         try:
-            own = gradients_of_loss(reference.base, start, batch, c.device)
-        except NotApplicable as reason:
+            own = LossGradients(reference.base, c.device).of(start, batch)
+        except NotDifferentiated as reason:
             raise NotApplicable(f"{unknown}, since {reason}") from None
         if not any(g.any() for g in own.values()):
             raise NotApplicable(f"{unknown}, since the derivative of the loss is zero: it stops gradients on purpose")

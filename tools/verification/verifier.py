@@ -14,9 +14,11 @@ import numpy as np
 
 from ...ir.core.errors import AnatomyError, Error, OptionError, RuntimeFailure
 from ...ir.core.program import Program
+from ...ir.core.types import TensorType
 from ...ir.core.wording import agreed, counted, sentence
 from ...passes.framework.base import Pass
 from ...passes.framework.manager import InternalError, compile_program
+from ...passes.step.dynamic_loss_scale import scales_its_loss
 from ..judged import changed_by, trained_as, with_reports
 from ..original import check_original
 from .adapters import Adapters
@@ -38,12 +40,12 @@ from .native import OTHERWISE, UntouchedFile
 from .overflow import Overflow, OverflowingData, ScaleRule
 from .probe import weighing_inputs
 from .progress import Progress, Silent
-from .promises import CLIP, LORA, MIXED, REPLACE, Promises, print_names, read_promises
+from .promises import CLIP, LORA, LOSS_SCALE, MIXED, REPLACE, Promises, print_names, read_promises
 from .reference import Batch, Reference
 from .repeating import beyond_doubt
 from .replaced import ReplacedOptimizers
 from .report import FAILED, LEFT_OUT, NOT_APPLICABLE, Guilty, Result, Verification
-from .scaled import ScaledReference
+from .scaled import HalfReference, ScaledReference, Scaling
 from .states import ForwardState, InitialState, RandomDraws, RemovedBatchNorms
 
 log = logging.getLogger("boost_compile")
@@ -181,14 +183,21 @@ class _Job:
     def _reference(self, base: Program, promises: Promises, target: str) -> Reference:
         stages = stages_of(promises)
         given = (promises.weight, stages, promises.unscale)
-        key = (print_names(promises.network), base.pipeline, *given)
+        scaled = any(p.name == LOSS_SCALE for p in promises.passes)
+        key = (print_names(promises.network), base.pipeline, scaled, *given)
         if key not in self.references:
             if is_mixed(promises):
                 exact = without(self.original, promises, target, MIXED)
                 self.references[key] = ScaledReference(base, exact, self.device, *given)
             else:
-                self.references[key] = Reference(without_dropout(base), self.device, *given)
-        return self.references[key]
+                half = scaled and _is_half(base)
+                self.references[key] = (HalfReference if half else Reference)(
+                    without_dropout(base), self.device, *given
+                )
+        reference = self.references[key]
+        if isinstance(reference, Scaling):
+            reference.scale_by(1.0)
+        return reference
 
     def _batches(self, base: Program, promises: Promises, count: int) -> tuple[list[Batch], list[str]]:
         ((_, graph),) = base.graphs.items()
@@ -231,6 +240,12 @@ def _checked(p: Property, context: Context) -> Result:
         except RuntimeFailure as error:
             result = p.failed(f"it does not run: {error.at_command()}")
     return replace(result, seconds=perf_counter() - start)
+
+
+def _is_half(program: Program) -> bool:
+    """Whether a program that does not scale its loss by itself computes in half precision."""
+    types = (n.type for n in program.all_nodes() if isinstance(n.type, TensorType))
+    return any(t.dtype.value == "float16" for t in types) and not scales_its_loss(program)
 
 
 def _same_inputs(base: Program, program: Program) -> None:
