@@ -9,7 +9,7 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
-from mindspore import nn
+from mindspore import nn, ops
 
 import boost_compile as bc
 from tests.networks.hand_optimizers import Ahead, Average, Bounded, Dampened, Normalised, Trusting, Values, Watching
@@ -169,3 +169,37 @@ def test_a_loss_scale_of_the_optimizer_changes_no_pass(pipeline: str) -> None:
         scaled = trained(scale)
         for name in ("hidden.weight", "hidden.bias", "out.weight", "out.bias"):
             np.testing.assert_allclose(scaled[name], plain[name], rtol=1e-5, atol=1e-6, err_msg=f"{name} at {scale}")
+
+
+class Eta(nn.Optimizer):
+    """Its rate is a state of a name of its own, and no constant of the code multiplies the direction."""
+
+    def __init__(self, parameters: Any) -> None:
+        super().__init__(0.1, parameters)
+        self.eta = ms.Parameter(ms.Tensor(0.05, ms.float32), name="eta", requires_grad=False)
+        self.mean = self.parameters.clone(prefix="mean", init="zeros")
+
+    def construct(self, gradients: Any) -> bool:
+        for i in range(len(self.parameters)):
+            mean = 0.9 * self.mean[i] + gradients[i]
+            ops.assign(self.mean[i], mean)
+            ops.assign_sub(self.parameters[i], self.eta * (mean + 0.01 * self.parameters[i]))
+        return True
+
+
+def test_a_schedule_sets_what_multiplies_the_direction() -> None:
+    rates = [0.2, 0.05, 0.1]
+    network, loss, update = made(Eta)
+    source = bc.capture(nn.TrainOneStepCell(nn.WithLossCell(network, loss), update).set_train(), *batches()[0])
+    session = bc.Session(bc.compile(source, "schedule{kind=table,table=[0.2,0.05,0.1]}"), share=False)
+    network, loss, update = made(Eta)
+    native = nn.TrainOneStepCell(nn.WithLossCell(network, loss), update).set_train()
+    for rate, batch in zip(rates, batches(), strict=False):
+        ops.assign(update.eta, ms.Tensor(rate, ms.float32))
+        native(*map(ms.Tensor, batch))
+        session.step(*batch)
+    found = session.state()
+    wanted = {p.name: p.asnumpy() for p in native.get_parameters() if p.name in found}
+    assert {"eta", "hidden.weight", "mean.out.bias"} <= wanted.keys()
+    for name, value in wanted.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-5, atol=1e-6, err_msg=name)

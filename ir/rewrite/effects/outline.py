@@ -130,8 +130,8 @@ def _around(fx: Effects, moved: set[Node], inside: set[Node]) -> tuple[list[Effe
             if conflict is not None and e.node in inside:
                 raise VerifyError(
                     f"graph '{fx.graph.name}': an update needs {site(e.node)}, which uses '{conflict.name}' after "
-                    "another "
-                    "update has touched it, so the updates cannot be skipped together"
+                    "another update has touched it, so the updates cannot be skipped together: take all gradients "
+                    "before the first optimizer runs, or export a training cell for each optimizer"
                 )
             if e.node in inside or not (conflict or e.node in late or (e.everything and touched)):
                 before.append(e)
