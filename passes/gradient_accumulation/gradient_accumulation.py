@@ -40,8 +40,9 @@ class GradientAccumulation(Pass):
     mean over samples, their mean is taken; where it is divided by what the batch counts (tokens, a mask, weights, what
     ``ignore_index`` leaves), each micro-batch weighs as much as it counts. The report says of which micro-batches a
     window is one step on the joined batch: ``any sizes``, ``equal sizes only``, or ``never``, with the node at which
-    samples meet (BatchNorm in training, a contrastive loss); then the mean is taken. It says what was assumed where the
-    file does not tell.
+    samples meet (BatchNorm in training, a contrastive loss); then the mean is taken. A number that is added to a count
+    stands in each micro-batch: such a window weighs by counts, and is not that step. The report says what was assumed
+    where the file does not tell.
 
     The graph ``accumulate`` keeps forward and backward and adds every gradient to its accumulator (state
     ``accum.<weight>``). The update side starts from the mean of the accumulators and clears them. Everything that it
