@@ -106,8 +106,8 @@ def compile_rows(folder: Path) -> tuple[str, list[list[str]]]:
 
 def sharded_rows(folder: Path) -> list[list[str]]:
     """What the rank with most holds, and receives in a cycle, when the optimizer's state of the same graph is dealt
-    out: (pass, ranks, GB of slots, sums, copies of pieces and all state, GB of gradients and of new weights a cycle by
-    rings, collectives a cycle)."""
+    out: (pass, ranks, GB of slots, sums, copies of pieces and all state, GB of gradients and of new weights a window by
+    rings, collectives a window)."""
     source = synthetic.layers(round(LAYERS * synthetic.NODES_A_LAYER), WIDTH)
     in_sparse_files(source, folder)
     assign_roles(source)

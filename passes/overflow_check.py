@@ -112,7 +112,7 @@ class OverflowCheck(Pass):
         put_scale_rule(program)
         result.matched = result.changed = len(checked)
         result.statistics = {"gradients checked": len(checked), "graphs": len(updating)}
-        unit = "micro-batch" if count is not None and self.policy == "skip-micro" else "cycle"
+        unit = "micro-batch" if count is not None and self.policy == "skip-micro" else "window"
         result.summary = f"{counted(len(checked), 'gradient')} checked; one that is not finite skips its {unit}"
         if adopted:
             program.state[SKIPPED].info[OWN] = True

@@ -183,15 +183,15 @@ class ShardOptimizer(Pass):
             "weights": len(owned),
             "states": len(states),
             "bytes of them": nbytes,
-            "bytes of gradients a cycle before": before.nbytes,
-            "bytes of gradients a cycle": after.nbytes,
-            "bytes of new weights a cycle": sent,
+            "bytes of gradients a window before": before.nbytes,
+            "bytes of gradients a window": after.nbytes,
+            "bytes of new weights a window": sent,
         }
         for ranks in SHOWN:
             if self.partition != WHOLE:
                 cut = deal(program, ranks).cut
                 result.statistics[f"weights cut, {counted(ranks, 'rank')}"] = len(cut)
-                result.statistics[f"bytes of sums gathered a cycle, {counted(ranks, 'rank')}"] = sum(
+                result.statistics[f"bytes of sums gathered a window, {counted(ranks, 'rank')}"] = sum(
                     program.state[w].nbytes for w in gathered & cut.keys()
                 )
             result.statistics[f"bytes a rank holds, {counted(ranks, 'rank')}"] = max(bytes_of_ranks(program, ranks))
@@ -202,7 +202,7 @@ class ShardOptimizer(Pass):
             f"holds at most {print_bytes(of_four)}"
             + (f" ({100 * (of_four * SHOWN[1] / nbytes - 1):.0f} % over the mean)" if nbytes else "")
             + (f", {counted(result.statistics[_CUT], 'weight')} cut" if self.partition != WHOLE else "")
-            + f"; a cycle sends {print_bytes(sent)} of new weights"
+            + f"; a window sends {print_bytes(sent)} of new weights"
         )
         if after != before:
             result.summary += (

@@ -157,7 +157,7 @@ def print_times(outcome: Outcome) -> None:
 def describe_schedule(program: Program) -> str:
     """The schedule in words."""
     schedule = program.schedule
-    choice = f"; each cycle runs {schedule.choice}" if schedule.choice else ""
+    choice = f"; each window runs {schedule.choice}" if schedule.choice else ""
     choice += f"; {schedule.search}" if schedule.search else ""
     if schedule.flush is None and len(schedule.cycle) == 1 and schedule.cycle[0].repeat == 1:
         return f"every micro-batch runs '{schedule.cycle[0].graph}' and is one optimizer step{choice}"
@@ -167,8 +167,8 @@ def describe_schedule(program: Program) -> str:
         each = "a micro-batch each" if entry.repeat > 1 else "a micro-batch"
         times = f" {entry.repeat} times" if entry.repeat > 1 else ""
         runs.append(f"'{entry.graph}'{times}" + (f" ({each})" if inputs else ""))
-    words = f"a cycle of {program.micro_batches()} micro-batches is one optimizer step: {', then '.join(runs)}"
-    return words + (f"; '{schedule.flush}' ends a short cycle" if schedule.flush else "") + choice
+    words = f"a window of {program.micro_batches()} micro-batches is one optimizer step: {', then '.join(runs)}"
+    return words + (f"; '{schedule.flush}' ends a short window" if schedule.flush else "") + choice
 
 
 def size_on_disk(path: str) -> int:

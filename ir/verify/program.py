@@ -108,7 +108,7 @@ def _check_schedule(program: Program, problems: Problems) -> None:
             )
     if schedule.flush in fed:
         report(
-            f"graph '{schedule.flush}', which ends a short cycle, takes inputs", "a flush has no micro-batch to give"
+            f"graph '{schedule.flush}', which ends a short window, takes inputs", "a flush has no micro-batch to give"
         )
     if schedule.max_skipped is not None and schedule.max_skipped < 1:
         allowed = counted(schedule.max_skipped, "skipped cycle")

@@ -93,14 +93,14 @@ class DataParallel(Pass):
         result.matched = result.changed = len(reduced)
         result.statistics = {
             "gradients": len(reduced),
-            "collectives a cycle before": before.count,
-            "bytes a cycle before": before.nbytes,
-            "collectives a cycle": after.count,
-            "bytes a cycle": after.nbytes,
+            "collectives a window before": before.count,
+            "bytes a window before": before.nbytes,
+            "collectives a window": after.count,
+            "bytes a window": after.nbytes,
         }
         collectives = max((exchange.collectives for exchange in exchanges), default=0)
         result.summary = (
-            f"{counted(len(reduced), 'gradient')} in {counted(collectives, 'collective')}; a cycle exchanges "
+            f"{counted(len(reduced), 'gradient')} in {counted(collectives, 'collective')}; a window exchanges "
             f"{print_bytes(after.nbytes)} ({print_bytes(before.nbytes)} before)"
         )
 

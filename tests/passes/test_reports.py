@@ -20,7 +20,7 @@ def compiled(what: str, *pipelines: str, target: str | None = None) -> Program:
 
 
 NEVER = "not the big batch: %w0 (Load): state 'w' ({}[2]) has the batch's extent but does not grow with it"
-NONE_BEFORE = {"collectives a cycle before": 0, "bytes a cycle before": 0}
+NONE_BEFORE = {"collectives a window before": 0, "bytes a window before": 0}
 CLIPPED_ALREADY = "clipped already: clipped once more, after that"
 
 
@@ -33,20 +33,20 @@ REPORTS: list[tuple[str, str, int, int, str, dict[str, Any], dict[str, str]]] = 
     (
         "data_parallel.ir", "data-parallel{fusion=0}", 4, 4,
         # the network's own, four gradients of 24, 8, 8 and (half, made wide) 8 bytes, the number of ranks
-        "4 gradients in 4 collectives; a cycle exchanges 60 B (8 B before)",
+        "4 gradients in 4 collectives; a window exchanges 60 B (8 B before)",
         {
-            "gradients": 4, "collectives a cycle before": 1, "bytes a cycle before": 8, "collectives a cycle": 6,
-            "bytes a cycle": 60,
+            "gradients": 4, "collectives a window before": 1, "bytes a window before": 8, "collectives a window": 6,
+            "bytes a window": 60,
         },
         {"linear": "its gradient is a constant, the same on every rank"},
     ),
     (
         "data_parallel_export.ir", "data-parallel", 2, 2,
         # both gradients, the number of ranks for the mean and for the file's factor
-        "2 gradients in 1 collective; a cycle exchanges 24 B (16 B before); 2 reductions of the file are replaced",
+        "2 gradients in 1 collective; a window exchanges 24 B (16 B before); 2 reductions of the file are replaced",
         {
-            "gradients": 2, "collectives a cycle before": 2, "bytes a cycle before": 16, "collectives a cycle": 3,
-            "bytes a cycle": 24,
+            "gradients": 2, "collectives a window before": 2, "bytes a window before": 16, "collectives a window": 3,
+            "bytes a window": 24,
         },
         {
             "own": "the file reduces other gradients and not this one: each rank keeps its own weight",
@@ -65,14 +65,15 @@ REPORTS: list[tuple[str, str, int, int, str, dict[str, Any], dict[str, str]]] = 
         {"seeds multiplied in accumulate": 1}, {},
     ),
     (
-        "FROZEN", "data-parallel", 2, 2, "2 gradients in 1 collective; a cycle exchanges 20 B (0 B before)",
-        {"gradients": 2, **NONE_BEFORE, "collectives a cycle": 2, "bytes a cycle": 20},
+        "FROZEN", "data-parallel", 2, 2, "2 gradients in 1 collective; a window exchanges 20 B (0 B before)",
+        {"gradients": 2, **NONE_BEFORE, "collectives a window": 2, "bytes a window": 20},
         {"frozen": "the loss does not depend on it, or nothing updates it: there is no gradient"},
     ),
     (
         "UNTRAINED", "gradient-accumulation{steps=3},data-parallel", 2, 2,
-        "2 gradients in 1 collective; a cycle exchanges 20 B (0 B before)",
-        {"gradients": 2, **NONE_BEFORE, "collectives a cycle": 2, "bytes a cycle": 20}, {"frozen": "nothing trains it"},
+        "2 gradients in 1 collective; a window exchanges 20 B (0 B before)",
+        {"gradients": 2, **NONE_BEFORE, "collectives a window": 2, "bytes a window": 20},
+        {"frozen": "nothing trains it"},
     ),
     (
         "parameter_groups.ir", "parameter-groups{match=[w],lr_factor=2.0,weight_decay=0.5,fusion=3}", 1, 1,
@@ -88,8 +89,8 @@ REPORTS: list[tuple[str, str, int, int, str, dict[str, Any], dict[str, str]]] = 
     (
         "STEP", "gradient-accumulation,overflow-check{policy=skip-micro},data-parallel", 2, 2,
         # both gradients, the count of micro-batches and that of dropped ones
-        "2 gradients in 1 collective; a cycle exchanges 24 B (0 B before)",
-        {"gradients": 2, **NONE_BEFORE, "collectives a cycle": 3, "bytes a cycle": 24}, {},
+        "2 gradients in 1 collective; a window exchanges 24 B (0 B before)",
+        {"gradients": 2, **NONE_BEFORE, "collectives a window": 3, "bytes a window": 24}, {},
     ),
     (
         "HALVED", "clip-gradients", 2, 2, "2 gradients clipped: their norm is at most 1",
@@ -143,16 +144,16 @@ REPORTS: list[tuple[str, str, int, int, str, dict[str, Any], dict[str, str]]] = 
         {"v": assumed("%half (Mul)")},
     ),
     (
-        "STEP", "overflow-check", 2, 2, "2 gradients checked; one that is not finite skips its cycle",
+        "STEP", "overflow-check", 2, 2, "2 gradients checked; one that is not finite skips its window",
         {"gradients checked": 2, "graphs": 1}, {},
     ),
     (
-        "data_parallel.ir", "overflow-check", 5, 5, "5 gradients checked; one that is not finite skips its cycle",
+        "data_parallel.ir", "overflow-check", 5, 5, "5 gradients checked; one that is not finite skips its window",
         {"gradients checked": 5, "graphs": 1}, {},
     ),
     (
         "STEP", "overflow-check{policy=skip-micro}", 2, 2,
-        "2 gradients checked; one that is not finite skips its cycle",
+        "2 gradients checked; one that is not finite skips its window",
         {"gradients checked": 2, "graphs": 1}, {},
     ),
     (
@@ -162,11 +163,11 @@ REPORTS: list[tuple[str, str, int, int, str, dict[str, Any], dict[str, str]]] = 
     ),
     (
         "STEP", "gradient-accumulation,overflow-check{detect=status}", 2, 2,
-        "2 gradients checked; one that is not finite skips its cycle", {"gradients checked": 2, "graphs": 1}, {},
+        "2 gradients checked; one that is not finite skips its window", {"gradients checked": 2, "graphs": 1}, {},
     ),
     (
         "mlp_loss_scale_dynamic", "overflow-check", 4, 4,
-        "4 gradients checked; one that is not finite skips its cycle, by the check that the file brings",
+        "4 gradients checked; one that is not finite skips its window, by the check that the file brings",
         {"gradients checked": 4, "graphs": 1}, {},
     ),
     (
@@ -289,11 +290,11 @@ REPORTS: list[tuple[str, str, int, int, str, dict[str, Any], dict[str, str]]] = 
     (
         # two slots of 16 bytes: one rank of two holds one of them, and of more ranks two hold one and the others none
         "freeze.ir", "data-parallel,shard-optimizer", 2, 2,
-        "the slots of 2 weights (32 B) dealt out: one of 4 ranks holds at most 16 B (100 % over the mean); a cycle "
+        "the slots of 2 weights (32 B) dealt out: one of 4 ranks holds at most 16 B (100 % over the mean); a window "
         "sends 32 B of new weights",
         {
-            "weights": 2, "states": 2, "bytes of them": 32, "bytes of gradients a cycle before": 36,
-            "bytes of gradients a cycle": 36, "bytes of new weights a cycle": 32, "bytes a rank holds, 2 ranks": 16,
+            "weights": 2, "states": 2, "bytes of them": 32, "bytes of gradients a window before": 36,
+            "bytes of gradients a window": 36, "bytes of new weights a window": 32, "bytes a rank holds, 2 ranks": 16,
             "bytes a rank holds, 4 ranks": 16, "bytes a rank holds, 8 ranks": 16,
         },
         {},

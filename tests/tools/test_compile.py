@@ -318,7 +318,7 @@ def test_accumulate_on_an_exported_file(here: Path, compile_: Compile, exported:
     done = compile_(exported("lenet_bn"), "--accumulate", "4")
     assert done.code == 0, done.err
     assert "gradients accumulated over 4 micro-batches" in done.out
-    assert "a cycle of 4 micro-batches is one optimizer step" in done.out
+    assert "a window of 4 micro-batches is one optimizer step" in done.out
     program = load(f"{exported('lenet_bn').stem}.boost")
     assert program.micro_batches() == 4
     assert any(name.startswith("accum.") for name in program.state)

@@ -207,7 +207,7 @@ def test_program_directory(inspect_: Inspect, program: Path) -> None:
         "Graph 'accumulate':",
         "Graph 'apply':",
         "accumulator",
-        "a cycle of 4 micro-batches",
+        "a window of 4 micro-batches",
         "Passes that made",
     ):
         assert words in done.out

@@ -165,7 +165,7 @@ def verified(tmp_path: Path, report: Callable[[str], Path]) -> Path:
     off = Deviation("conv1.weight", 0.5, 0.25, 3.0, 1e-5, 4.0, float("inf"))
     results = (
         Result("losses", PASSED, "4 micro-batches", EXACT, "the losses are the original's"),
-        Result("short cycle", FAILED, "a cycle of 3", off, "a short cycle updates once"),
+        Result("short window", FAILED, "a cycle of 3", off, "a short cycle updates once"),
         Result("clipping", NOT_APPLICABLE, "no pass clips"),
     )
     hashes = hashes_of("program", program)
@@ -184,7 +184,7 @@ def test_the_report_holds_the_verification(verified: Path, capsys: pytest.Captur
     text = page_of(verified, capsys)
     section = text[text.index('<section id="verification">') : text.index('<section id="memory">')]
     for words in (
-        "NOT verified: 1 passed, 1 failed, 1 not applicable", "short cycle", "2.5e-01", "1.0e-05", "conv1.weight",
+        "NOT verified: 1 passed, 1 failed, 1 not applicable", "short window", "2.5e-01", "1.0e-05", "conv1.weight",
         "no pass clips", "a note", "1 property that does not apply",
     ):  # fmt: skip
         assert words in section, words

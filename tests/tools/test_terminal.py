@@ -71,7 +71,7 @@ def test_a_report_breaks_no_word(tmp_path: Path, exported: Callable[[str], Path]
         assert any(word in whole for whole in words), word
     schedule = hangs(screen.lines, "Schedule: ")
     assert len(schedule) == 2
-    assert schedule[1].endswith("ends a short cycle")
+    assert schedule[1].endswith("ends a short window")
 
     screen = on_terminal("inspect", "gpt.boost", folder=tmp_path)
     assert max(len(line) for line in screen.lines if "sha256" not in line) <= 80

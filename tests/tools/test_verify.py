@@ -59,15 +59,15 @@ BOUNDARY = "gradient-accumulation{steps=2},loss-scale{mode=static,init=100.0},ov
         # power of two changes that rounding.
         ("lenet_bn_adam", BOUNDARY, {"forward state", "overflow", "loss-scale linearity"}),
         ("mlp_mixed", "loss-scale,gradient-accumulation{steps=2}", {"scale rule", "loss-scale linearity"}),
-        ("dropout", "gradient-accumulation{steps=3,split=fused}", {"random draws", "short cycle"}),
+        ("dropout", "gradient-accumulation{steps=3,split=fused}", {"random draws", "short window"}),
         ("two_inputs", "overflow-check{policy=skip-micro},gradient-accumulation{steps=3}", {"overflow"}),
-        ("sample_weights_adam", "gradient-accumulation{steps=2,reduction=weighted,weight=inputs2}", {"short cycle"}),
+        ("sample_weights_adam", "gradient-accumulation{steps=2,reduction=weighted,weight=inputs2}", {"short window"}),
         ("mlp_momentum_decay", "clip-gradients{by=value,limit=0.01},gradient-accumulation{steps=2}", {"clipping"}),
         # Scaled gradients are clipped behind the cell's own unscaling.
         (
             "mlp_loss_scale_dynamic_adam",
             "gradient-accumulation{steps=2},clip-gradients{limit=0.1}",
-            {"different micro-batches", "short cycle", "clipping"},
+            {"different micro-batches", "short window", "clipping"},
         ),
         ("mlp_adam_decay", "gradient-freeze{groups=2},gradient-centralization", {"frozen weights"}),
         ("mlp_adam", "gradient-freeze{groups=2},clip-gradients{limit=0.1}", {"frozen weights", "clipping"}),
@@ -319,7 +319,7 @@ def test_quick_says_what_it_leaves_out_and_where_it_is(
     path = save(made, "mlp.boost")
     done = shell(capsys, command, exported("mlp"), path, "--quick")
     assert done.code == 0, done.out
-    left = "short cycle, overflow, scale rule, loss-scale linearity, clipping"
+    left = "short window, overflow, scale rule, loss-scale linearity, clipping"
     says = f"Verified but for what was left out ({left}): it trains as one batch of 2 times the size"
     assert " ".join(done.out.split()).startswith(says)
     assert "different micro-batches" not in done.out

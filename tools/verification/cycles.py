@@ -72,8 +72,8 @@ class ShortCycle(Property):
     """A cycle that ends early takes the average over the micro-batches that it had, and leaves nothing behind for the
     next one."""
 
-    name = "short cycle"
-    promise = "a cycle that ends early averages what it has"
+    name = "short window"
+    promise = "a window that ends early averages what it has"
 
     def check(self, c: Context) -> Result:
         c.needs_update()

@@ -131,7 +131,7 @@ def print_summary(document: Document, out: Console) -> None:
     weights = document["parameters"]
     parameters = f"{weights['elements']:,} in {counted(weights['variables'], 'weight')}"
     line("Parameters", parameters if weights["variables"] else "")
-    of = "a cycle" if document["schedule"]["micro_batches"] > 1 else "a step"
+    of = "a window" if document["schedule"]["micro_batches"] > 1 else "a step"
     line("FLOPs", f"{print_count(document['flops'])} {of} (estimate)" if document["flops"] else "")
     line("Memory", f"{print_bytes(document['memory']['peak'])} for a session on CPU (estimate; --memory says what for)")
     _print_state(document, out)

@@ -37,7 +37,7 @@ graph @other(%x: float32[3]) {
         (Schedule((Entry("step", 0),)), "the schedule runs graph 'step' 0 times; repeats are 1 or more"),
         (Schedule((Entry("stop"),)), "the schedule names graph 'stop', which the program does not have"),
         (Schedule((Entry("step"),), flush="stop"), "the schedule names graph 'stop'"),
-        (Schedule((Entry("step"),), flush="step"), "graph 'step', which ends a short cycle, takes inputs"),
+        (Schedule((Entry("step"),), flush="step"), "graph 'step', which ends a short window, takes inputs"),
         (Schedule((Entry("step"),), count="m"), "the schedule counts in state 'm', which the program does not have"),
         (
             Schedule((Entry("step"), Entry("other"))),
