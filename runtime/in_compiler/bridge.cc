@@ -102,8 +102,12 @@ class Rewrite : public Pass {
     }
     auto arguments = Arguments(graph, loaded, parts[1], parts[2]);
     graph->manager()->Replace(graph->output(), InlineClone(loaded, graph, arguments, nullptr));
+    loaded_.push_back(loaded);  // the clone refers to its functions
     return true;
   }
+
+ private:
+  std::vector<FuncGraphPtr> loaded_;
 };
 
 class Bridge : public CustomPassPlugin {
