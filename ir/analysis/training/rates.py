@@ -47,6 +47,8 @@ from .stages import GradientPath
 
 _PASSING = PASSING | named(Family.RESHAPE) | {"Load", "TensorToScalar"}
 _SUMS = named(Family.SUM, Family.DIFFERENCE) | {"Neg", "MakeTuple"}
+_OWN = frozenset({"FusedAdaFactor", "FusedAdaFactorWithGlobalNorm"})
+"""Optimizers that may have computed the rate by themselves: that is none to be set."""
 _PRODUCTS, _QUOTIENTS = named(Family.PRODUCT), named(Family.QUOTIENT)
 
 
@@ -78,7 +80,10 @@ class Updates:
         it is, or where a function takes another at each call. None where it has none that can be told."""
         at = facts(update.op).rate
         if at is not None:
-            return list(self._sources((update, at)))
+            own = update.op.name in _OWN
+            return [
+                (source, use) for source, use in self._sources((update, at)) if not (own and isinstance(source, Node))
+            ]
         terms = [term for term in self._terms(update) if not self._is_weight(term.value, update)]
         terms = [term for term in terms if self._follows(term.value)] or terms
         common = frozenset[Value].intersection(*(term.rates for term in terms)) if terms else ()
