@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.lines import SLACK, budgets, counted
+
 ROOT = Path(__file__).parent.parent
 CHECK = "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports('pyproject.toml'))"
 
@@ -69,3 +71,10 @@ def test_tests_import_no_tests_and_no_benchmarks() -> None:
         if name.split(".")[0] == "benchmarks" or any(part.startswith("test_") for part in name.split("."))
     }
     assert found == set()
+
+
+def test_no_room_has_more_lines_than_it_may() -> None:
+    """A number that a room stays well below has to follow it: ``python -m tests.lines``."""
+    now, may = counted(), budgets()
+    assert {room: n for room, n in now.items() if n > may.get(room, 0)} == {}
+    assert {room: n for room, n in may.items() if n - now[room] > SLACK} == {}
