@@ -73,15 +73,15 @@ def watch() -> None:
         kind.__call__ = _guarded_update(kind.__call__)
 
 
-def _watched_compile(compile: Callable[..., Any], owner: Callable[..., Any]) -> Callable[..., Any]:
+def _watched_compile(build: Callable[..., Any], owner: Callable[..., Any]) -> Callable[..., Any]:
     """``owner``: whose Parameters the graph may have, by the executor and its first argument."""
 
-    @wraps(compile)
+    @wraps(build)
     def watched(executor: Any, what: Any, *args: Any, **options: Any) -> Any:
         compilation = Compilation(exports=str(options.get("phase", "")).startswith(EXPORT), ends=True)
         _RUNNING.append(compilation)
         try:
-            made = compile(executor, what, *args, **options)
+            made = build(executor, what, *args, **options)
         finally:
             _RUNNING.pop()
         phase = made[0] if isinstance(made, tuple) else made
