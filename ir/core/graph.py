@@ -42,7 +42,7 @@ _MADE_BY: dict[str, Origin] = {}
 """The origin of what a pass made from no node: one for all."""
 
 
-def _names(sources: Iterable[Value]) -> tuple[str, ...]:
+def source_names(sources: Iterable[Value]) -> tuple[str, ...]:
     """The source nodes behind values, each once."""
     names: list[str] = []
     for source in sources:
@@ -458,7 +458,7 @@ class Graph(Displayed):
         if not name:
             name = self.fresh_name(op.name)
         node, editor = Node(name, type, op, scope), self.editor
-        if sources and (names := _names(sources)):
+        if sources and (names := source_names(sources)):
             node.origin = Origin(names, (editor,) if editor else ())
         elif editor:
             node.origin = _MADE_BY.get(editor) or _MADE_BY.setdefault(editor, Origin((), (editor,)))

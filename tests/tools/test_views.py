@@ -119,8 +119,8 @@ def test_page_of_a_program_beside_its_original(compiled: Program, lenet: Program
     assert labels[0].startswith("accumulate: what passes made")
     assert "original step: whole graph" in labels
     first = drawings["scenes"][0]
-    gone = [leaf for leaf in drawings["drawings"][first["before"]]["leaves"] if leaf.get("mark") == "removed"]
-    assert {leaf["label"] for leaf in gone} >= {"AssignAdd"}
+    drawn = [leaf for drawing in drawings["drawings"] for leaf in drawing["leaves"]]
+    assert {leaf.get("mark") for leaf in drawn if leaf["label"] == "ApplyMomentum"} == {"moved"}
     made = {leaf["by"] for leaf in drawings["drawings"][first["after"]]["leaves"]}
     assert {"gradient-accumulation", "loss-scale"} <= made
     assert len(source) < 5_000_000
@@ -180,6 +180,13 @@ def test_a_drawing_shows_operations_and_hides_what_repackages(lenet: Program) ->
     updates = [leaf for leaf in drawing.leaves if leaf.label == "ApplyMomentum"]
     assert all(sum(end == leaf.id for _, end in drawing.edges) == 1 for leaf in updates)
     assert {leaf.part for leaf in updates} == {"optimizer"}
+
+
+def test_a_call_leads_into_the_box_of_its_function(compiled: Program) -> None:
+    drawing = draw(shown(compiled, "lenet"), "apply")
+    (call,) = (leaf for leaf in drawing.leaves if leaf.label.startswith("call"))
+    updates = {leaf.id for leaf in drawing.leaves if leaf.label == "ApplyMomentum"}
+    assert updates <= {end for start, end in drawing.edges if start == call.id}
 
 
 @pytest.mark.parametrize("make", [lambda: layers(8_000), lambda: wide(5_000)])
@@ -391,6 +398,7 @@ def test_pieces(
     assert [v.name for v in piece.inputs] == inputs
     assert [n.name for n in piece if n.name != "cut"] == nodes
     assert isinstance(piece.result, Node)
+    assert inspect_(tmp_path / "chain.ir", *options, "--format", "json").document["schedule"] is None
 
 
 def test_around_does_not_follow_what_only_orders(inspect_: Inspect, tmp_path: Path) -> None:

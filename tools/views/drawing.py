@@ -107,6 +107,8 @@ class _Draughtsman:
                     self._add(top, _end(value, value.name, value.name, "input"), value)
             for node in wanted:
                 self._add(self._place(top, node), self._leaf(node), node)
+                for called in targets(node) or () if node.op is CALL else ():
+                    self.at.update(dict.fromkeys(called.function.inputs, self.at[node]))  # a call leads into its box
             if body.has_result and (self.only is None or body.result in taken or body.result in self.at):
                 self._result(top, body)
             for node in wanted:
@@ -115,11 +117,7 @@ class _Draughtsman:
         return Drawing(name, self.root, self.leaves, list(self.edges))
 
     def _taken(self, wanted: list[Node]) -> set[Value]:
-        found: set[Value] = set()
-        for node in wanted:
-            for operand in node._operands:
-                found.update(_sources(operand))
-        return found
+        return {source for node in wanted for operand in node._operands for source in _sources(operand)}
 
     def _result(self, top: Group, body: Graph) -> None:
         sources = [v for v in _sources(body.result) if v in self.at]

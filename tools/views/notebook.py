@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...ir.analysis.compare.diff_text import made_by
-from ...ir.analysis.compare.difference import ProgramDiff
+from ...ir.analysis.compare.difference import KINDS, ProgramDiff
 from ...ir.core.graph import Graph
 from ...ir.core.program import Entry, Program, Schedule
 from ...ir.core.types import readable
@@ -132,16 +132,16 @@ def _difference(found: ProgramDiff) -> str:
     if not found:
         return _fragment("No difference", [], [])
     counts = found.counts()
-    title = ", ".join(f"{counted(counts[kind], 'node')} {kind}" for kind in ("added", "removed", "changed"))
+    title = ", ".join(f"{counted(counts[kind], 'node')} {kind}" for kind in KINDS)
     facts = [f"{counted(counts['order'], 'node')} in another order of effects"] if counts["order"] else []
     parts = (("Graphs", found.split), ("Schedule", found.schedule), ("Program", found.program))
     facts += [f"{what}: {'; '.join(map(str, details[:6]))}" for what, details in parts if details]
     rows = []
     for by, nodes in found.by_pass().items():
-        plain = [n.kind for n in nodes if not n.order]
-        numbers = [str(plain.count(kind)) for kind in ("added", "removed", "changed")]
+        plain: list[str] = [n.kind for n in nodes if not n.order]
+        numbers = [str(plain.count(kind)) for kind in KINDS]
         rows.append((made_by(by or "not recorded"), *numbers, str(len(nodes) - len(plain))))
-    tables = [Table(("", "added", "removed", "changed", "order of effects"), _cut(rows), (1, 2, 3, 4))]
+    tables = [Table(("", *KINDS, "order of effects"), _cut(rows), (1, 2, 3, 4, 5))]
     if found.state:
         kinds = [(s.name, s.kind, "; ".join(map(str, s.details))) for s in found.state]
         tables.append(Table(("state", "", ""), _cut(kinds)))

@@ -40,7 +40,7 @@ def describe(shown: Shown) -> Document:
         "source": program.source,
         "metadata": program.metadata,
         "pipeline": program.pipeline,
-        "schedule": schedule_json(program),
+        "schedule": None if shown.cut else schedule_json(program),
         "parameters": {
             "variables": len(weights),
             "elements": sum(v.type.size for v in weights),
@@ -127,12 +127,13 @@ def print_summary(document: Document, out: Console) -> None:
     line("Versions", " ".join(f"{k}={v}" for k, v in document["metadata"].items() if "version" in k))
     line("Target", document["target"])
     line("Pipeline", document["pipeline"])
-    line("Schedule", document["schedule"]["text"])
+    schedule = document["schedule"]
+    line("Schedule", schedule and schedule["text"])
     weights = document["parameters"]
     parameters = f"{weights['elements']:,} in {counted(weights['variables'], 'weight')}"
     line("Parameters", parameters if weights["variables"] else "")
-    of = "a window" if document["schedule"]["micro_batches"] > 1 else "a step"
-    line("FLOPs", f"{print_count(document['flops'])} {of} (estimate)" if document["flops"] else "")
+    of = "" if not schedule else " a window" if schedule["micro_batches"] > 1 else " a step"
+    line("FLOPs", f"{print_count(document['flops'])}{of} (estimate)" if document["flops"] else "")
     line("Memory", f"{print_bytes(document['memory']['peak'])} for a session on CPU (estimate; --memory says what for)")
     _print_state(document, out)
     for name, graph in document["graphs"].items():

@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from ...core.graph import Constant, Graph, GraphRef, Node, Value
+from ...core.graph import Constant, Graph, GraphRef, Node, Value, source_names
 from ...core.naming import spell
 from ...core.program import Program, Schedule, StateVariable
 from ...core.types import is_monad
@@ -45,17 +45,23 @@ def diff(a: Program, b: Program, *, computation: bool = False) -> ProgramDiff:
     kept_b = {n for m in matchings for n in m.back}
     blame = _Blame(a, b, matchings)
     graphs: list[GraphDiff] = []
-    told: set[Node] = set()
+    moved = _moved(a, b, matchings, kept_a, kept_b)
+    told = set(moved.values())
     for (x, y), matching in zip(pairs, matchings, strict=True):
         found = GraphDiff(x, y, sum(not x.graph.is_return(x) for x in matching.nodes if x.graph))
         _compare_graphs(matching, found, computation)
         # Nodes that have no counterpart in any of the graphs that this one became, or was made of: told once.
-        for nodes, kept in ((matching.a, kept_a), (matching.b, kept_b)):
+        for nodes, gone in ((matching.a, True), (matching.b, False)):
             for node in nodes.all_nodes():
-                if node not in kept and node not in told:
-                    told.add(node)
-                    before, after = (node, None) if kept is kept_a else (None, node)
-                    kind: Kind = "removed" if after is None else "added"
+                if node in kept_a or node in kept_b or node in told:
+                    continue
+                told.add(node)
+                if node in moved:
+                    places = Detail("place", f"@{moved[node].home.name}", f"@{node.home.name}")
+                    found.nodes.append(NodeDiff("moved", moved[node], node, (places,), order=_only_orders(node)))
+                else:
+                    kind: Kind = "removed" if gone else "added"
+                    before, after = (node, None) if gone else (None, node)
                     found.nodes.append(NodeDiff(kind, before, after, order=_only_orders(node)))
         found.nodes = [replace(n, by=blame.of(n)) for n in found.nodes if not (computation and n.order)]
         graphs.append(found)
@@ -64,6 +70,21 @@ def diff(a: Program, b: Program, *, computation: bool = False) -> ProgramDiff:
     graphs += [_whole(b.graphs[name], None, name) for name in b.graphs if name not in seen_b]
     program = [Detail("target", a.target, b.target)] if a.target != b.target else []
     return ProgramDiff(graphs, _state(a, b), _schedule(a, b, pairs), program, _split(pairs), compared=(a, b))
+
+
+def _moved(a: Program, b: Program, matchings: list[Matching], kept_a: set[Node], kept_b: set[Node]) -> dict[Node, Node]:
+    """What a pass put into another function: by the node there, the node that its origin names."""
+    sources: dict[Any, Node | None] = {}
+    for x in (x for graph in a.graphs.values() for x in graph.all_nodes() if x not in kept_a):
+        key = (x.op, source_names([x]))
+        sources[key] = None if key in sources else x
+    bodies = {pair for m in matchings for pair in m.bodies()}
+    found = {}
+    for y in (y for graph in b.graphs.values() for y in graph.all_nodes() if y not in kept_b and y.origin):
+        source = sources.get((y.op, source_names([y])))
+        if source is not None and (source.graph, y.graph) not in bodies:
+            found[y] = source
+    return found
 
 
 # -- graphs ----------------------------------------------------------------------------------------------------
@@ -259,24 +280,29 @@ class _Blame:
     def __init__(self, a: Program, b: Program, matchings: list[Matching]):
         self._kept = {n for m in matchings for n in m.back}
         self._of_source: dict[str, str] = {}
+        self._of_function: dict[Graph, str] = {}
         for graph in b.graphs.values():
             for node in graph.all_nodes():
                 if node.origin and node.origin.passes and node not in self._kept:
                     for source in node.origin.sources:
                         self._of_source.setdefault(source, node.origin.passes[-1])
+                    for called in (v.graph for v in node._operands if isinstance(v, GraphRef)):
+                        self._of_function.setdefault(called, node.origin.passes[-1])
         before, after = ([r.name for r in p.reports] for p in (a, b))
         since = after[len(before) :] if after[: len(before)] == before else after
         self._only = since[0] if len(set(since)) == 1 else UNRECORDED
 
     def of(self, found: NodeDiff) -> str:
-        """A node's own origin; else that of a new operand; for what is gone, what was made from it; else the one pass
-        there was."""
+        """A node's own origin; else that of a new operand; for what is gone, what was made from it; for what moved,
+        who calls its function; else the one pass there was."""
         before, after = found.before, found.after
         if after is not None and after.origin is not None:
             known = before.origin.passes if before is not None and before.origin is not None else ()
             new = [name for name in after.origin.passes if name not in known]
             if new:
                 return new[-1]
+        if found.kind == "moved" and after is not None:
+            return self._of_function.get(after.home, self._only)
         if before is None:
             return self._only
         if after is None:

@@ -10,8 +10,8 @@ from ...core.wording import agreed, counted
 from ...text.printer import node_printer
 from .difference import GraphDiff, NodeDiff, ProgramDiff, grouped
 
-SIGNS = {"added": "+", "removed": "-", "changed": "~"}
-_COLOURS = {"+": "32", "-": "31", "~": "33"}
+SIGNS = {"added": "+", "removed": "-", "changed": "~", "moved": ">"}
+_COLOURS = {"+": "32", "-": "31", "~": "33", ">": "36"}
 SHOWN = 12
 """How many nodes of a scope, and how many details of a node, the text shows."""
 NOT_RECORDED = "not recorded"

@@ -14,7 +14,8 @@ from ...core.wording import counted
 if TYPE_CHECKING:
     from ...core.program import Program
 
-Kind = Literal["added", "removed", "changed"]
+KINDS = ("added", "removed", "changed", "moved")
+Kind = Literal["added", "removed", "changed", "moved"]
 _STEPS = 8
 UNRECORDED = ""
 """The pass of a difference that no node's origin explains."""
@@ -154,9 +155,9 @@ class ProgramDiff(Displayed):
         return [node for graph in self.graphs for node in graph.nodes]
 
     def counts(self) -> dict[str, int]:
-        """The number of nodes that were added, removed, changed, and that differ in the order of effects only."""
+        """How many nodes were added, removed, changed, moved, and how many differ in the order of effects only."""
         nodes = self.nodes()
-        counts = {kind: sum(n.kind == kind and not n.order for n in nodes) for kind in ("added", "removed", "changed")}
+        counts = {kind: sum(n.kind == kind and not n.order for n in nodes) for kind in KINDS}
         return {**counts, "order": sum(n.order for n in nodes)}
 
     def by_pass(self) -> dict[str, list[NodeDiff]]:

@@ -5,13 +5,12 @@ Hashes serve to find candidates; whoever pairs two nodes by them compares the no
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Hashable, Mapping
 
 from ...core.attributes import bits
 from ...core.graph import Constant, Graph, GraphRef, Input, Node, State, Value
 from ...core.op import Op
-from ...core.types import FunctionType, TupleType, Type, holds_function
+from ...core.types import FunctionType, TupleType, Type
 
 _MASK = (1 << 61) - 1
 _RETURN = 1
@@ -131,10 +130,3 @@ def body_hash(graph: Graph, keys: Keys) -> int:
         result = up.get(value, 0) if isinstance(value, Node) else keys.leaf(value)
     about = (graph.outputs, _mapping(graph.attributes), _mapping(graph.info))
     return hash((tuple(keys.type(v.type) for v in graph.inputs), about, result, everything))
-
-
-def shape_hash(graph: Graph) -> int:
-    """A rougher one: types of the inputs, and how often each primitive occurs."""
-    keys = Keys({}, {})
-    inputs = tuple("function" if holds_function(v.type) else keys.type(v.type) for v in graph.inputs)
-    return hash((inputs, frozenset(Counter(node.op.name for node in graph).items())))

@@ -3,7 +3,7 @@
 1. Nodes that are computed from the same and used for the same are the same (:func:`.fingerprint.colours`).
 2. What a change separates from one side is found from the other: from operands that are matched (a node that computes
    the same from the same), and from users (what stands where the other stood). Effect tokens count in 1 only.
-3. Scopes, origins and names of nodes help; names where the nodes matched so far show that they mean something.
+3. Scopes and origins of nodes help; origins where the nodes matched so far show that names mean the same in both.
 4. What is left is paired with what has the same primitive and a neighbour in common.
 
 Each step is linear in nodes and operands, also on wide nodes.
@@ -16,9 +16,9 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
-from ...core.graph import Graph, GraphRef, Input, Node, State, Value
+from ...core.graph import Graph, GraphRef, Input, Node, State, Value, source_names
 from ...core.types import is_monad
-from .fingerprint import Keys, body_hash, colours, notes, shape_hash
+from .fingerprint import Keys, body_hash, colours, notes
 
 Pair = tuple[Node, Node]
 Groups = dict[Hashable, list[Node]]
@@ -113,10 +113,9 @@ def match(a: Graph, b: Graph) -> Matching:
 
 
 def _match_functions(matching: Matching) -> None:
-    """Functions that do the same; then those of one name; then those of the same inputs and primitives."""
+    """Functions that do the same; then those of one name."""
     sides = (matching.a.functions, matching.b.functions)
     exact = (_body_hashes(sides[0]), _body_hashes(sides[1]))
-    rough = tuple({name: shape_hash(f) for name, f in side.items()} for side in sides)
     free = (dict(sides[0]), dict(sides[1]))
 
     def pair_by(left: Callable[[str], Hashable], right: Callable[[str], Hashable], alike: bool = False) -> None:
@@ -132,12 +131,11 @@ def _match_functions(matching: Matching) -> None:
     pair_by(lambda n: (exact[0][n], n), lambda n: (exact[1][n], n), alike=True)
     pair_by(lambda n: exact[0][n], lambda n: exact[1][n], alike=True)
     pair_by(lambda n: n, lambda n: n)
-    pair_by(lambda n: rough[0][n], lambda n: rough[1][n])
 
 
-def _body_hashes(functions: dict[str, Graph]) -> dict[str, int]:
+def _body_hashes(functions: dict[str, Graph]) -> dict[str, Hashable]:
     """A hash of each function that does not depend on names of functions: as deep as calls go, up to some rounds."""
-    hashes = {name: shape_hash(f) for name, f in functions.items()}
+    hashes: dict[str, Hashable] = dict.fromkeys(functions, "function")
     inputs: dict[Input, Hashable] = {v: i for f in functions.values() for i, v in enumerate(f.inputs)}
     for _ in range(_ROUNDS):
         keys = Keys(hashes, inputs)
@@ -161,7 +159,7 @@ class _Bodies:
         if len(self.found) < max(len(self.a), len(self.b)):
             self._around([(self.a._return, self.b._return), *self.found])
             self._by_notes()
-            self._by_name()
+            self._by_origin()
             self._by_state()
             for weaker in (self._same_sig, lambda x, y: x.op.name == y.op.name):
                 self._by_neighbours(weaker)
@@ -242,23 +240,13 @@ class _Bodies:
         self._unique(lambda x: (sig_a(x), notes(x)), lambda y: (sig_b(y), notes(y)), lambda x, y: bool(x.scope))
         self._around(self.found[start:])
 
-    def _by_name(self) -> None:
-        """Nodes of one name and primitive; for nodes that passes made, of one origin. Only where names tell something,
-        and never against all that is known of operands and users."""
-        named = sum(x.name == y.name for x, y in self.found)
-        if self.found:
-            names_count = named * 10 >= len(self.found) * 9
-        else:
-            known = {(y.name, y.op.name) for y in self.b}
-            common = sum((x.name, x.op.name) in known for x in self.a)
-            names_count = common * 2 >= min(len(self.a), len(self.b))
-        if not names_count:
-            return
+    def _by_origin(self) -> None:
+        """Nodes of one primitive and one origin, or name where a graph's own nodes are: only where names mean the same
+        in both, which all pairs so far show, and never against all that is known of operands and users."""
         start = len(self.found)
-        self._unique(lambda n: (n.op.name, n.name, n.scope), lambda n: (n.op.name, n.name, n.scope), self._related)
-        self._unique(_origin, _origin, self._related)
-        self._unique(lambda n: (n.op.name, n.name), _source, self._related)
-        self._around(self.found[start:])
+        if all(source_names([x]) == source_names([y]) for x, y in self.found):
+            self._unique(_origin, _origin, self._related)
+            self._around(self.found[start:])
 
     def _by_state(self) -> None:
         """Nodes that differ only in operands that are not matched: an update of one weight, say."""
@@ -395,11 +383,4 @@ def _by_key(nodes: Iterable[Node], key: Callable[[Node], Hashable]) -> Groups:
 
 
 def _origin(node: Node) -> Hashable:
-    origin = node.origin
-    return (node.op.name, origin.sources, origin.passes) if origin and origin.sources else None
-
-
-def _source(node: Node) -> Hashable:
-    """Primitive and name of the one node that this one was made from."""
-    origin = node.origin
-    return (node.op.name, origin.sources[0]) if origin and len(origin.sources) == 1 else None
+    return node.op.name, source_names([node])

@@ -14,7 +14,7 @@ from ...analysis.effects.tokens import orders_only, token_slots
 from ...builders.branch import plain, zeros
 from ...core.attributes import MonadValue, scalar_tensor
 from ...core.errors import VerifyError
-from ...core.graph import Constant, Graph, GraphRef, Input, Node, State, Value
+from ...core.graph import Constant, Graph, GraphRef, Input, Node, Origin, State, Value, source_names
 from ...core.op import CALL
 from ...core.predicates import is_random, written_operands
 from ...core.primitives import VIEWS
@@ -44,10 +44,9 @@ def skip_where(
     results = [n for n in graph if n in chosen and n in outside and _value_uses(n, moved)]
     uses = [(node, use) for node in results for use in _value_uses(node, moved)]
     before, after = _around(fx, moved, inside)
-    inner = [e for e in fx.list if e.node in moved]
     function = graph.add_function(name)
     arguments = _move(graph, function, moved)
-    _order(function, inner, _packed(function, results, scope))
+    _order(function, [e for e in fx.list if e.node in moved], _packed(function, results, scope))
     skip = graph.add_function(f"skip_{name}")
     skip.result = zeros(skip, plain(function.result.type), scope)
     no = graph.create("Partial", [graph.reference(function), *arguments, fx.first_token()], scope=scope)
@@ -201,6 +200,7 @@ def _move(graph: Graph, function: Graph, moved: set[Node]) -> list[Value]:
     token = Input("u", UMONAD)
     for node in nodes:
         function.insert(node)
+        node.origin = Origin(source_names([node]), node.origin.passes if node.origin else ())
         node.set_operands([of(v) for v in operands[node]])
     function.inputs.append(token)
     return arguments

@@ -252,6 +252,22 @@ def test_differences_are_grouped_by_pass_and_scope(exported: Exported) -> None:
     assert any(node.scope.startswith("Default/optimizer-Momentum") for node in found.nodes())
 
 
+@pytest.mark.parametrize(
+    "passes", ["", "gradient-accumulation{steps=4},", "gradient-accumulation{steps=4,split=fused},"]
+)
+def test_updates_that_a_function_holds_have_moved_there(passes: str, exported: Exported, tmp_path: Path) -> None:
+    """Also in a file: it keeps what each node was made of."""
+    program = read_mindir(exported("mlp"))
+    file = tmp_path / "moved.boost"
+    save(compile_program(program, f"{passes}overflow-check"), file)
+    found = diff(program, load(file))
+    moved = [n for n in found.nodes() if n.kind == "moved" and not n.order]
+    updates = {n.name for n in program.graphs["step"] if n.op.name == "ApplyMomentum"}
+    assert {n.before.name for n in moved if n.node.op.name == "ApplyMomentum"} == updates
+    assert {(n.by, *map(str, n.details)) for n in moved} == {("overflow-check", "place: @step → @update")}
+    assert not [n for n in found.nodes() if n.kind == "removed" and n.node.op.name == "ApplyMomentum"]
+
+
 def test_other_networks_differ_and_every_node_is_accounted_for(exported: Exported) -> None:
     programs = [read_mindir(exported(name)) for name in ("mlp", "lenet_bn_adam", "mlp_adam", "gpt_tied")]
     for a, b in combinations(programs, 2):

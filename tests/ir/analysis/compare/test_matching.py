@@ -268,14 +268,14 @@ def test_notes_alone() -> None:
     assert pairs(found.m) == {"p": "s"}
 
 
-def test_names_tell_where_most_of_them_are_the_same() -> None:
+def test_names_tell_where_all_pairs_have_the_same() -> None:
     left = "%p = Neg(%x)\n%q = Exp(%p) : float32[2]\n%r = Tanh(%q) : float32[2]\nreturn %r"
     right = "%i = Sqrt(%x) : float32[2]\n%p = Neg(%i)\n%q = Exp(%i) : float32[2]\n%s = Abs(%q) : float32[2]\nreturn %s"
     found = bodies(left, right)
-    found._by_name()
+    found._by_origin()
     assert pairs(found.m) == {"p": "p", "q": "q"}
     other = bodies(left, right.replace("%p", "%j").replace("%q", "%k"))
-    other._by_name()
+    other._by_origin()
     assert pairs(other.m) == {}
 
 
@@ -284,7 +284,7 @@ def test_names_tell_nothing_where_pairs_have_others() -> None:
     for x, y in (("a", "w"), ("b", "z")):
         found._pair(node(found.a, x), node(found.b, y))
     node(found.b, "y").name = "c"
-    found._by_name()
+    found._by_origin()
     assert pairs(found.m) == {"a": "w", "b": "z"}
 
 
@@ -302,7 +302,7 @@ def test_origins() -> None:
     found = bodies(left, right)
     node(found.a, "p").origin = node(found.b, "r").origin = Origin(("a", "b"), ("one",))
     node(found.b, "s").origin = Origin(("q",), ("one",))
-    found._by_name()
+    found._by_origin()
     assert pairs(found.m) == {"all": "all", "k": "k", "p": "r", "q": "s"}
 
 
