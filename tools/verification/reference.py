@@ -15,7 +15,7 @@ from ...ir.core.program import Program
 from ...passes.step.unscaling import TOLD
 from ...runtime.training.result import StepResult
 from ...runtime.training.session import Session
-from .probe import RAW, WEIGHT, Cut, Probe, make_probe
+from .probe import RAW, WEIGHT, Cut, Probe, Slot, make_probe
 from .recent import Recent
 from .tolerance import Expected, equal, floors, signs
 
@@ -79,8 +79,8 @@ class Reference:
         self.initial: Values = self._probe.state()
         self._micros: Recent[Micro] = Recent(lambda m: sum(a.nbytes for a in m.gradients.values()))
         self._near: Recent[list[Values]] = Recent(lambda found: sum(a.nbytes for v in found for a in v.values()))
-        slots = (*self.probe.gradients, *(s for cut in self.probe.cuts for s in cut.gradients))
-        self._nothing = {s.name: np.zeros(s.type.shape, s.type.dtype.value) for s in slots}
+        self._slots = (*self.probe.gradients, *(s for cut in self.probe.cuts for s in cut.gradients))
+        self._nothing = {s.name: np.zeros(s.type.shape, s.type.dtype.value) for s in self._slots}
         self.roles = {name: variable.role for name, variable in base.state.items()}
 
     @cached_property
@@ -116,12 +116,12 @@ class Reference:
         return self._micro(state, batch)
 
     def _micro(self, state: Mapping[str, np.ndarray], batch: Batch) -> Micro:
-        gradients = self._nothing
-        # A cell that trains in turn takes its later gradients behind updates, which need the earlier ones.
-        for _ in range(self.probe.turns):
-            result, after = self._run(state, batch, gradients)
-            gradients = {s.name: np.asarray(result[s.name]).reshape(s.type.shape) for s in self.probe.gradients}
-            gradients = {s.name: gradients[s.name].astype(s.type.dtype.value) for s in self.probe.gradients}
+        given = self._nothing
+        # A cell that trains in turn takes its later gradients behind updates, which need the earlier ones, at each cut.
+        for _ in range(self.probe.turns + (self.probe.turns - 1) * len(self.probe.cuts)):
+            result, after = self._run(state, batch, given)
+            given = _laid_open(result, self._slots)
+        gradients = {s.name: given[s.name] for s in self.probe.gradients}
         outputs = {n: v for n, v in result.items() if n not in self._nothing and n != WEIGHT}
         weight = float(np.sum(result[WEIGHT], dtype=np.float32)) if self._weighted else 1.0
         written = {n: after[n] for n in self.probe.written}
@@ -143,7 +143,7 @@ class Reference:
         if RAW in changes:
             given = changes[RAW](given, {**state}, noise)
         for cut in self.probe.cuts:
-            own = self._come_through(cut, state, batch, given)
+            own = _laid_open(self._run(state, batch, given)[0], cut.gradients)
             change = changes.get(cut.stage)
             given |= own if change is None else change(own, {**state}, self._carried(cut, noise))
         return self._run(state, batch, given)[1]
@@ -152,17 +152,11 @@ class Reference:
         """These gradients as they come to the cut of that stage, in which nothing changes them before."""
         given = {**gradients}
         for cut in self.probe.cuts:
-            own = self._come_through(cut, state, batch, given)
+            own = _laid_open(self._run(state, batch, given)[0], cut.gradients)
             if cut.stage == stage:
                 return own
             given |= own
         raise KeyError(stage)
-
-    def _come_through(self, cut: Cut, state: Mapping[str, np.ndarray], batch: Batch, given: Values) -> Values:
-        found, _ = self._run(state, batch, given)
-        return {
-            s.name: np.asarray(found[s.name]).reshape(s.type.shape).astype(s.type.dtype.value) for s in cut.gradients
-        }
 
     def _carried(self, cut: Cut, noise: Values | None) -> Values | None:
         """The noise of gradients as they leave the backward part, for those at a cut."""
@@ -293,3 +287,7 @@ class Reference:
                 reduced[slot.name] = sums.astype(dtype)
             magnitudes[slot.name] = magnitude / (1 if reduction == "sum" else max(len(counting), 1))
         return reduced, magnitudes
+
+
+def _laid_open(result: Mapping[str, Any], slots: Sequence[Slot]) -> Values:
+    return {s.name: np.asarray(result[s.name]).reshape(s.type.shape).astype(s.type.dtype.value) for s in slots}
