@@ -84,8 +84,7 @@ def find_rates(program: Program, graphs: Sequence[Graph]) -> list[Rate]:
                             "with a number for it"
                         )
                     rate.sites[use] = None
-        known = {name for rate in found.values() for name in rate.weights}
-        for weight in (name for name in unknown if name not in known):
+        for weight in (name for name in unknown if not any(name in rate.weights for rate in found.values())):
             raise PassError(
                 f"graph '{graph.name}' updates weight '{weight}' by {unknown[weight].op.name}, and nothing there is a "
                 "learning rate that can be recognised: export an optimizer of mindspore.nn that takes one, or ask for "
