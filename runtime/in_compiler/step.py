@@ -19,7 +19,7 @@ from ...ir.formats.mindir.writer import stateless_bytes
 from ...ir.formats.storage.self_contained import lower_to_single_graph
 from ...ir.rewrite.effects.editing import Effects
 from ...ir.rewrite.roles import assign_roles
-from ..lowering import alone, half_state, ownership, shares, world
+from ..lowering import alone, half_state, ownership, world
 from ..lowering.context import Context
 from ..lowering.lower import lower
 from .order import order_as_run
@@ -103,7 +103,7 @@ def rewrite_step(program: Program, passes: Compile) -> Rewritten:
 
 def _one_graph(program: Program, context: Context) -> tuple[Graph, dict[str, StateVariable]]:
     """The whole cycle as one graph. Error where its graphs share out the state over ranks, or have no such form."""
-    divided = any(lowering.applies(g, context) for lowering in (shares, ownership) for g in program.graphs.values())
+    divided = any(ownership.applies(graph, context) for graph in program.graphs.values())
     try:
         if divided:
             raise Error("the passes share out state over the ranks, and a script's Parameters are whole on each")

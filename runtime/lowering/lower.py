@@ -28,7 +28,6 @@ from . import (
     predication,
     reciprocal,
     seeds,
-    shares,
     world,
 )
 from .context import Context, Lowering, name_of
@@ -37,7 +36,7 @@ from .idle import idle_graph
 FOR_ANY_GRAPH: tuple[Lowering, ...] = (cropping, own_constants, anchor, constant_results)
 """Those that an evaluation network needs too."""
 LOWERINGS: tuple[Lowering, ...] = (
-    chain, shares, ownership, adasum, alone, world,
+    chain, ownership, adasum, alone, world,
     draws, seeds, host_clearing,
     reciprocal, predication, half_state, broadcasting, transposing, measures,
     *FOR_ANY_GRAPH,

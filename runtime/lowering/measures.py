@@ -7,6 +7,9 @@ stays by itself: ranks which hold other gradients add up in one order.
 
 Tensors are tested by their products with vectors of zeros: those of finite numbers are zero, those of an infinity or
 NaN are NaN. MindSpore's CPU kernels of IsFinite and ReduceAll take 7 ns an element, its matrix product 0.3.
+
+The squares of a big gradient are added up by its product with itself, which reads it once and writes one number, in
+programs with convolutions: for these sessions run oneDNN without AVX-512, with which that product is slower than rows.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from math import gcd, prod
 
+from ...ir.analysis.convolutions import convolves
 from ...ir.analysis.effects.state_access import summarize
 from ...ir.builders.nodes import Nodes
 from ...ir.builders.packing import join, without_idle_reshape
@@ -25,11 +29,13 @@ from ...ir.core.inference import infer
 from ...ir.core.names import SQUARES
 from ...ir.core.primitives import CPU
 from ...ir.core.types import DType, TensorType
-from ...ir.core.walk import unpacked, walk
+from ...ir.core.walk import through, unpacked, walk
 from ...ir.core.wording import counted
 from ...ir.rewrite.effects.editing import Effects
 from .context import Context
 
+EXACT = 1 << 24
+"""Elements of which a product, that adds up in another order than rows, is off by less than 1e-4 (docs/mindir.md)."""
 Measured = dict[Node, Value]
 """What measures a tensor, and the tensor."""
 
@@ -155,31 +161,36 @@ def _zeros(graph: Graph, *shape: int) -> Value:
 
 
 def _sums(graph: Graph, context: Context) -> dict[Node, Measured]:
-    """By what adds them up, the sums of squares of small tensors that are several."""
+    """By what adds them up, the sums of squares of small tensors that are several, and of big ones."""
     found: dict[Node, Measured] = {}
+    largest = EXACT if any(map(convolves, context.program.graphs.values())) else BIG
     for node in graph if context.ranks == 1 else ():
         terms = node.operand(0) if SQUARES in node.marks else None
         if isinstance(terms, Node):
             sums = {v: x for v in terms.operands if isinstance(v, Node) and (x := _squared(v)) and len(v.uses) == 1}
-            asked = {total: value for total, value in sums.items() if terms.operands.count(total) == 1}
-            if len(asked) > 1 and not _depends(asked):
-                found[node] = asked
+            once = {v: x for v, x in sums.items() if terms.operands.count(v) == 1 and tensor_type(x).size < largest}
+            if (len(once) > 1 or not all(map(_is_small, once.values()))) and not _depends(once):
+                found[node] = once
     return found
 
 
 def _squared(total: Node) -> Value | None:
-    """The small tensor of whose squares a value is the sum, as :func:`square_sum` writes it; None of any other."""
+    """The tensor of whose squares a value is the sum, as :func:`square_sum` writes it; None of any other."""
     squares = total.operand(0) if total.op.name == "ReduceSum" and tensor_type(total).shape == () else None
+    squares = None if squares is None else through(squares, ("ReduceSum",))
     if not (isinstance(squares, Node) and squares.op.name == "Square" and _is_float(squares.operand(0))):
         return None
-    return squares.operand(0) if _is_small(squares) else None
+    return through(squares.operand(0), ("Reshape",))
 
 
 def _add_together(graph: Graph, added: Node, asked: Measured, rows: _Rows) -> None:
-    terms = added.operand(0)
+    terms, n = added.operand(0), Nodes(graph, added.scope)
     assert isinstance(terms, Node)
-    total = square_sum(graph, rows.joined(asked.values()), scope=added.scope)
-    terms.set_operands([*(v for v in terms.operands if v not in asked), total])
+    small, big = ([v for v in asked.values() if _is_small(v) is wanted] for wanted in (True, False))
+    columns = [n.reshape(value, tensor_type(value).size, 1) for value in big]
+    totals = [n.reshape(n.matmul(column, column, transpose_a=True)) for column in columns]
+    totals += [square_sum(graph, rows.joined(small), scope=added.scope)] if small else []
+    terms.set_operands([*(v for v in terms.operands if v not in asked), *totals])
     terms.type = infer(terms.op, terms.operands)
     if terms.num_operands == 1:
-        added.replace_uses(total)
+        added.replace_uses(totals[0])

@@ -150,3 +150,20 @@ def test_tests_and_scales_keep_every_bit(exported: Any, monkeypatch: pytest.Monk
         assert ours.step(*batch).loss == each.step(*batch).loss
     for key, value in each.state().items():
         assert value.tobytes() == ours.state()[key].tobytes(), key
+
+
+def test_squares_of_a_big_gradient_are_one_product_beside_convolutions(
+    exported: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one big gradient of LeNet, and ten small ones in a row."""
+    program = bc.compile(bc.load(str(exported("lenet_bn"))), "clip-gradients{limit=0.01}")
+    graph = program.graphs["step"]
+    before, after = (counts(each, "Square", "ReduceSum", "MatMul") for each in (graph, measured(program)))
+    assert (before[:2], after[:2], after[2] - before[2]) == ([11, 12], [1, 1], 1)
+    ours = bc.Session(program)
+    monkeypatch.setattr(measures, "applies", lambda graph, context: False)
+    each = bc.Session(program)
+    for batch in CASES["lenet_bn"].batches(3):
+        np.testing.assert_allclose(ours.step(*batch).loss, each.step(*batch).loss, rtol=1e-5)
+    for key, value in each.state().items():
+        np.testing.assert_allclose(ours.state()[key], value, rtol=1e-4, atol=1e-6, err_msg=key)
