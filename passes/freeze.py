@@ -51,6 +51,6 @@ class Freeze(Pass):
         }
         result.summary = (
             f"{counted(len(frozen), 'weight')} of {len(trained)} frozen; {saved:.0f} % of the estimated FLOPs and "
-            f"{print_bytes(gone)} of slots less"
+            f"{print_bytes(gone)} of optimizer state less"
         )
         return result

@@ -127,7 +127,7 @@ class ShardOptimizer(Pass):
                 result.miss(name, f"every rank holds it: {reason}")
                 found.pop(variable.weight, None)
         if not found:
-            result.miss("stage 2", "there are no sums of a cycle to deal out: as stage 1")
+            result.miss("stage 2", "there are no sums of a window to deal out: as stage 1")
         return found
 
     def _why_not(
@@ -140,9 +140,9 @@ class ShardOptimizer(Pass):
         if program.state[weight].dtype not in SUMMED:
             return f"is {program.state[weight].dtype}, which no collective sends"
         if not states:
-            return "has no slots: there is nothing to share out"
+            return "has no optimizer state: there is nothing to share out"
         if not any(name in u.graph.states for u in updates for name in states):
-            return "nothing updates its slots"
+            return "nothing updates its optimizer state"
         return next((f"every rank updates it: {why}" for u in updates if (why := u.obstacle(weight, slots))), "")
 
     def _let_cut(self, program: Program, result: PassResult) -> set[str]:

@@ -74,15 +74,15 @@ def test_proof(original: Program, program: Program) -> None:
 def test_session_and_history(program: Program) -> None:
     session = bc.Session(program)
     inputs = [np.zeros(v.type.shape, str(v.type.dtype)) for v in program.graphs["accumulate"].inputs]
-    shown(session, "Session on CPU: 0 cycles done", "Program 'mlp'")
+    shown(session, "Session on CPU: 0 windows done", "Program 'mlp'")
     for _ in range(4):
         session.step(*inputs)
-    shown(session, "1 cycle done, 1 of 3 micro-batches of the next")
+    shown(session, "1 window done, 1 of 3 micro-batches of the next")
     cycles = [Cycle(i + 1, 2.0 / (i + 1), 3, i != 2, i == 2) for i in range(4)]
     epochs = [Epoch(i + 1, 1.5, 12, 48, 0, 0.25, 0.875) for i in range(30)]
-    text = shown(History(cycles, epochs), "History of 4 cycles, 1 without an update: loss 2 at first, 0.5 at last")
+    text = shown(History(cycles, epochs), "History of 4 windows, 1 without an update: loss 2 at first, 0.5 at last")
     assert [line.split(":")[0] for line in text.splitlines()[1:]] == [f"  epoch {i}" for i in (1, 2, 27, 28, 29, 30)]
-    shown(History(), "History of no cycle")
+    shown(History(), "History of no window")
 
 
 def test_verification() -> None:

@@ -31,7 +31,7 @@ def claim_of(program: Program) -> str:
     micro_batches = counted(n, "micro-batch") if alone else f"any number of micro-batches (here {n})"
     over = ", over all ranks, however many there are," if promises.over_ranks else ""
     return (
-        "a cycle of " + micro_batches + " updates each state as the original's update side does "
+        "a window of " + micro_batches + " updates each state as the original's update side does "
         f"from the {how} of its own gradients{over or ','} and each micro-batch moves the network's own state as "
         "the original does"
     )

@@ -41,7 +41,7 @@ class Carry:
                 self._refuse(value, dependence)
             if self.how[value] == "each" and dependence.gradients:
                 raise PassError(
-                    f"carry=each: {self._states(dependence)} takes gradients too, which come once a cycle: it cannot "
+                    f"carry=each: {self._states(dependence)} takes gradients too, which come once a window: it cannot "
                     "move with each micro-batch. Say last or mean."
                 )
         unknown = self._said.keys() - used - {""}

@@ -180,7 +180,7 @@ class _Window:
         if any(n.op.name == "Load" and n.operand(0) is state and place.get(n, 0) < place[write] for n in behind):
             raise PassError(
                 f"the network reads {site(state)} both before and after {site(write)} writes it in front of the "
-                "forward part: that happens once a cycle, and later micro-batches would not find the value from before"
+                "forward part: that happens once a window, and later micro-batches would not find the value from before"
             )
 
     def hold(self, state: State, writers: Collection[Node]) -> None:

@@ -146,7 +146,7 @@ def _refuse(program: Program, what: Sequence[str]) -> None:
     remedy = "leave noise-scale out of what=[…]"
     if program.micro_batches() < 2:
         raise PassError(
-            "noise-scale compares the gradients of the micro-batches of a cycle, and a cycle has one: add "
+            "noise-scale compares the gradients of the micro-batches of a window, and a window has one: add "
             f"gradient-accumulation{{steps=N}} with N of 2 or more, or {remedy}"
         )
     if WEIGHT in program.state:

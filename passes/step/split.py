@@ -139,14 +139,14 @@ def _check_order(anatomy: TrainingAnatomy) -> None:
                 raise PassError(
                     f"the network uses state '{state.name}' (by {site(node)}) after the same step has updated it "
                     "(by "
-                    f"{site(updated[state])}): with one update a cycle its gradients would be others. Take all "
+                    f"{site(updated[state])}): with one update a window its gradients would be others. Take all "
                     "gradients "
                     "before the first optimizer runs, or export a training cell for each optimizer."
                 )
             if state in effect.writes and state in consulted:
                 raise PassError(
                     f"the update side reads state '{state.name}' (by {site(consulted[state])}) before the network "
-                    f"writes it (by {site(node)}): with one update a cycle it would read a later value. Read it "
+                    f"writes it (by {site(node)}): with one update a window it would read a later value. Read it "
                     "after the "
                     "forward pass."
                 )

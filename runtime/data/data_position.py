@@ -71,7 +71,7 @@ WORDS = {
     "samples": "the number of samples was",
     "batch": "the samples of a micro-batch over all ranks were",
     "seed": "the seed of the order of samples was",
-    END: "what happens to an incomplete cycle at the end of an epoch was",
+    END: "what happens to an incomplete window at the end of an epoch was",
 }
 
 

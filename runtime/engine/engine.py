@@ -224,7 +224,7 @@ class Engine:
                 f"graph '{graph.name}' runs no more: an earlier run of it failed, and MindSpore gives up such a graph. "
                 f"The state may hold a part of that run, such as the statistics of a BatchNorm.",
                 python="Make a new bc.Session of the program, load the state that was saved last (session.load), and "
-                "feed the cycle that was running anew.",
+                "feed the window that was running anew.",
                 command="boost-run --resume goes on from the state that was saved last.",
             )
         said = f"graph '{graph.name}': MindSpore could not run it on {self.device}: {first_paragraph(text)}"

@@ -35,8 +35,8 @@ class Saved:
     def warn_if_foreign(self) -> None:
         if self.foreign:
             log.warning(
-                "%s was saved by %s ranks; what each had for itself (slots, statistics, sums of a cycle) is that of "
-                "the first, or their mean",
+                "%s was saved by %s ranks; what each had for itself (optimizer state, statistics, sums of a window) is "
+                "that of the first, or their mean",
                 self.origin,
                 self.notes[RANKS],
             )

@@ -31,7 +31,7 @@ class Finding:
     detail: str
 
     def __str__(self) -> str:
-        return f"cycle {self.cycle}, {self.weight}: {self.detail}"
+        return f"window {self.cycle}, {self.weight}: {self.detail}"
 
 
 @dataclass(slots=True)

@@ -140,7 +140,7 @@ def _check_options(session: Trainee, options: FitOptions) -> None:
     check_evaluate(options.evaluate)
     if options.end_of_epoch == "flush" and not session.can_flush:
         raise RuntimeFailure(
-            "the program has no graph that ends a cycle early, as a self-contained MindIR has none: choose 'carry' or "
+            "the program has no graph that ends a window early, as a self-contained MindIR has none: choose 'carry' or "
             "'drop' for the end of an epoch, or train the program directory."
         )
 
@@ -165,7 +165,7 @@ def _nothing_to_train(dropped: int, cycle: int) -> RuntimeFailure:
     if not dropped:
         return RuntimeFailure("the data holds no complete micro-batch.")
     return RuntimeFailure(
-        f"an epoch holds no complete cycle of {counted(cycle, 'micro-batch')}, and the end of epoch 'drop' leaves out "
+        f"an epoch holds no complete window of {counted(cycle, 'micro-batch')}, and the end of epoch 'drop' leaves out "
         "what does not fill one: nothing would be trained. Choose 'carry' or 'flush', or give more data."
     )
 
@@ -254,7 +254,7 @@ class _Run:
         micro_batches = self.session.position
         if micro_batches and not self.session.can_flush:
             log.warning(
-                "the training ends in the middle of a cycle: %d of %d micro-batches are pending, and the weights are "
+                "the training ends in the middle of a window: %d of %d micro-batches are pending, and the weights are "
                 "not updated from them. A state that is saved now goes on there",
                 micro_batches,
                 self.session.cycle_length,
@@ -317,7 +317,7 @@ class _Run:
             for step, loss in self.cycle_losses:
                 if not math.isfinite(loss):
                     raise RuntimeFailure(
-                        f"the loss of step {step} is {loss}, and the update of its cycle has been applied. Load a "
+                        f"the loss of step {step} is {loss}, and the update of its window has been applied. Load a "
                         f"state from before it, then lower the learning rate or look for bad values in the data;",
                         python="compile with 'overflow-check' to skip such updates, or set allow_nonfinite=True to "
                         "train on.",

@@ -68,12 +68,12 @@ class History:
 
     def __repr__(self) -> str:
         if not self.cycles:
-            return "History of no cycle"
+            return "History of no window"
         skipped = sum(not cycle.updated for cycle in self.cycles)
         losses = f"loss {self.losses[0]:.4g} at first, {self.losses[-1]:.4g} at last"
         losses = losses if self.returns_loss else "no loss is returned"
         note = f", {skipped} without an update" if skipped else ""
-        lines = [f"History of {counted(len(self.cycles), 'cycle')}{note}: {losses}"]
+        lines = [f"History of {counted(len(self.cycles), 'window')}{note}: {losses}"]
         shown = self.epochs if len(self.epochs) <= _SHOWN else [*self.epochs[:2], *self.epochs[2 - _SHOWN :]]
         for epoch in shown:
             judged = "" if epoch.evaluation is None else f", evaluation {str(epoch.evaluation)[:60]}"

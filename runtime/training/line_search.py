@@ -50,10 +50,10 @@ class LineSearch:
 
         if position and position != len(kept) and position != len(self._kept):
             raise RuntimeFailure(
-                f"{counted(position, 'micro-batch')} of a cycle {agreed(position, 'is', 'are')} pending in this state, "
-                "and the line search at the cycle's end needs them again, but they are not there: only what "
-                "Session.save writes holds them. Save the state at the end of a cycle (StepResult.ended_cycle), or end "
-                "the cycle early first."
+                f"{counted(position, 'micro-batch')} of a window {agreed(position, 'is', 'are')} pending in this "
+                "state, and the line search at the window's end needs them again, but they are not there: only what "
+                "Session.save writes holds them. Save the state at the end of a window (StepResult.ended_cycle), or "
+                "end the window early first."
             )
         if not position:
             self._kept.clear()

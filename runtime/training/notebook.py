@@ -73,7 +73,7 @@ class NotebookBar:
         loss = "–" if tally.loss is None else f"{tally.loss:.4f}"
         return (
             f"epoch {tally.epoch}/{tally.epochs}  micro-batch {tally.micro_batches}{of}  loss {loss}  "
-            f"{self.samples_a_second:,.0f} samples/s  cycle {tally.cycles}"
+            f"{self.samples_a_second:,.0f} samples/s  window {tally.cycles}"
         )
 
     def _html(self) -> str:

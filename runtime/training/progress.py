@@ -69,7 +69,7 @@ def progress_bar(shown: bool | Bar | None) -> Iterator[Bar]:
     from rich.table import Column
 
     # Where it is narrow the bar gives way, never a number: rich cuts off what may wrap.
-    cycle = "  cycle {task.fields[cycle]}" if console.width >= _WIDE else ""
+    cycle = "  window {task.fields[cycle]}" if console.width >= _WIDE else ""
     columns = (
         TextColumn("{task.fields[epoch]}"),
         BarColumn(),

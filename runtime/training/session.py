@@ -143,7 +143,7 @@ class Session:
 
     def _stand(self) -> str:
         rank = f", rank {self.ranks.rank} of {self.ranks.size}" if self.ranks.size > 1 else ""
-        done = f"{counted(self._cycle, 'cycle')} done"
+        done = f"{counted(self._cycle, 'window')} done"
         if self._position:
             done += f", {self._position} of {counted(self.cycle_length, 'micro-batch')} of the next"
         given = len(self._engine.given)
@@ -231,8 +231,8 @@ class Session:
         if name is None:
             raise RuntimeFailure(
                 f"{self._position} of {counted(self.cycle_length, 'micro-batch')} "
-                f"{agreed(self._position, 'is', 'are')} pending, and the program has no graph that ends a cycle early. "
-                f"Feed {self.cycle_length - self._position} more."
+                f"{agreed(self._position, 'is', 'are')} pending, and the program has no graph that ends a window "
+                f"early. Feed {self.cycle_length - self._position} more."
             )
         results = self._engine.run(name, (), self._measures)
         outputs = dict(flat_outputs(self._engine.graphs[name], results))
@@ -301,7 +301,7 @@ class Session:
     def _tell_of_pending(self) -> None:
         if self._position:
             log.warning(
-                "the training ended in the middle of a cycle: %d of %d micro-batches are pending, and the weights are "
+                "the training ended in the middle of a window: %d of %d micro-batches are pending, and the weights are "
                 "not updated from them. The next call goes on there; session.flush() updates from what is there",
                 self._position,
                 self.cycle_length,
@@ -604,8 +604,8 @@ class Session:
         if not 0 <= position < self.cycle_length:
             raise RuntimeFailure(
                 f"state '{count}' says that {counted(position, 'micro-batch')} {agreed(position, 'is', 'are')} "
-                f"pending, but a cycle has {self.cycle_length}: the state comes from a program with another cycle. "
-                "Load it there, or save it at the end of a cycle."
+                f"pending, but a window has {self.cycle_length}: the state comes from a program with another window. "
+                "Load it there, or save it at the end of a window."
             )
         if self._search is not None:
             self._search.resume(position, kept)

@@ -22,7 +22,7 @@ def check_skipped(schedule: Schedule, result: StepResult) -> None:
     where = f" ({', '.join(known)})" if known else ""
     by = "overflow-check" if schedule.search is None else "dim-reduce"
     raise RuntimeFailure(
-        f"the updates of the last {counted(skipped, 'cycle')} were all skipped, because gradients were "
+        f"the updates of the last {counted(skipped, 'window')} were all skipped, because gradients were "
         f"not finite{where}: training does not get anywhere. Look for bad values in the data "
         f"or the initial weights, or lower the learning rate. The option max_skipped of {by} allows more."
     )

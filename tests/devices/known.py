@@ -129,7 +129,7 @@ KNOWN = (
         "GPU",
         lambda job: job.pipeline == "dim-reduce",
         "failed",
-        "the updates of the last .* cycles were all skipped",
+        "the updates of the last .* windows were all skipped",
         "the count of skipped updates is such a value",
         always=False,
     ),

@@ -162,7 +162,7 @@ def test_the_limit_of_skipped_cycles_outlives_a_later_call(exported: Exported, s
     [batch] = [overflowing(batch) for batch in CASES["mlp_adam_decay"].batches(1)]
     for _ in range(7):
         session.step(*batch)
-    with pytest.raises(bc.Error, match="last 3 cycles were all skipped"):
+    with pytest.raises(bc.Error, match="last 3 windows were all skipped"):
         session.step(*batch)
 
 

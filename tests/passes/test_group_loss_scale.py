@@ -377,7 +377,7 @@ def test_training_that_skips_forever_ends(exported: Exported) -> None:
     *first, last = map(overflowing, CASES["mlp"].batches(4))
     for batch in first:
         session.step(*batch)
-    with pytest.raises(bc.Error, match=r"last 3 cycles were all skipped.* at a loss scale of 32, 256\)"):
+    with pytest.raises(bc.Error, match=r"last 3 windows were all skipped.* at a loss scale of 32, 256\)"):
         session.step(*last)
 
 

@@ -309,7 +309,7 @@ def test_what_cannot_be_measured_is_named(exported: Exported, tmp_path: Path) ->
     refused("monitor{match=[hiden.*]}", PassError, r"no weight has the name 'hiden\.\*'.*did you mean")
     refused("monitor{what=[gradient-nrm]}", OptionError, "cannot be gradient-nrm.*did you mean 'gradient-norm'")
     refused("monitor{what=[]}", OptionError, "measures nothing")
-    refused("monitor{what=[noise-scale]}", PassError, "a cycle has one: add gradient-accumulation")
+    refused("monitor{what=[noise-scale]}", PassError, "a window has one: add gradient-accumulation")
     refused("monitor,monitor{every=2}", PassError, "asked for twice")
     accumulated = "gradient-accumulation{steps=2},"
     refused(accumulated + "overflow-check{policy=skip-micro},monitor{what=[noise-scale]}", PassError, "drops some")

@@ -225,7 +225,7 @@ def test_step_ends_after_too_many_skipped_cycles(exported: Exported, split: str,
     cycles = never_finite(5)
     train_in(session, source, cycles[:4])
     session.step(*cycles[4][0])
-    with pytest.raises(bc.Error, match=r"last 4 cycles were all skipped.*max_skipped"):
+    with pytest.raises(bc.Error, match=r"last 4 windows were all skipped.*max_skipped"):
         session.step(*cycles[4][1])
 
 

@@ -280,7 +280,7 @@ REPORTS: list[tuple[str, str, int, int, str, dict[str, Any], dict[str, str]]] = 
     (
         # of 37 operations, those of two gradients and of one update, 4 each
         "freeze.ir", "freeze{match=[v]}", 1, 1,
-        "1 weight of 2 frozen; 32 % of the estimated FLOPs and 16 B of slots less",
+        "1 weight of 2 frozen; 32 % of the estimated FLOPs and 16 B of optimizer state less",
         {"weights frozen": 1, "nodes removed": 3, "state removed": "16 B"}, {},
     ),
     (

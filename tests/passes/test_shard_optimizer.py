@@ -203,7 +203,7 @@ def test_stage_2_trains_as_the_sums_of_each_micro_batch(split: str, others: str,
 def test_stage_2_of_a_cycle_of_one_is_stage_1() -> None:
     program = compiled("mlp_adam_decay", SECOND)
     (miss,) = [m for m in program.reports[-1].misses if m.site == "stage 2"]
-    assert "no sums of a cycle" in miss.reason
+    assert "no sums of a window" in miss.reason
     assert {v.role for v in program.state.values() if v.info.get(OWNED)} == {"slot"}
 
 
@@ -315,7 +315,7 @@ def test_what_cannot_be_is_refused(
 
 
 def test_no_slots_to_deal_out() -> None:
-    with pytest.raises(PassError, match="has no slots: there is nothing to share out"):
+    with pytest.raises(PassError, match="has no optimizer state: there is nothing to share out"):
         compiled("STEP", FIRST)
 
 

@@ -155,7 +155,7 @@ def test_each_graph_of_a_cycle_says_what_it_lacks(inspect_: Inspect, program: Pa
     assert_one_error(of_apply, "boost-inspect", "graph 'apply' updates weights from accumulators")
     bc.load(program).save(one_file := program.with_suffix(".mindir"))
     of_all = inspect_(one_file, "--format", "paths")
-    assert_one_error(of_all, "boost-inspect", "graph 'step' holds a whole cycle", "compiled from: lenet_bn.mindir")
+    assert_one_error(of_all, "boost-inspect", "graph 'step' holds a whole window", "compiled from: lenet_bn.mindir")
     graphs = inspect_(program, "--format", "json").document["graphs"]
     assert not any("Export" in graph["anatomy_error"] for graph in graphs.values())
 

@@ -280,7 +280,7 @@ def test_hyperparameters_are_set_and_epochs_end_as_asked(program: str, data: str
     dropped = run_(program, "--data", data, "--end-of-epoch", "drop", "--epochs", "2", "--json").document
     assert (dropped["cycles"], dropped["epochs"][0]["dropped"]) == (8, 6)
     flushed = run_(program, *end)
-    assert "10 optimizer steps; 2 of them with fewer micro-batches than a cycle has" in flushed.out
+    assert "10 optimizer steps; 2 of them with fewer micro-batches than a window has" in flushed.out
 
 
 def test_a_self_contained_file_counts_its_optimizer_steps(
@@ -297,7 +297,7 @@ def test_a_self_contained_file_counts_its_optimizer_steps(
     rest = run_("whole.mindir", *options, "rest.ckpt", "--resume", "half.ckpt").document
     assert rest["losses"][1:] == whole["losses"][5:]
     early = run_("whole.mindir", "--data", data, "--end-of-epoch", "flush")
-    assert_one_error(early, "boost-run", "no graph that ends a cycle early", "choose 'carry' or 'drop'")
+    assert_one_error(early, "boost-run", "no graph that ends a window early", "choose 'carry' or 'drop'")
 
 
 def test_a_spoiled_weight_ends_the_training_and_is_not_saved(

@@ -162,7 +162,7 @@ def test_what_the_monitors_find_is_said_and_reported(
     done = shell(capsys, command, *line)
     assert done.code == 0, done.err
     assert "Monitors: not finite in 1 step, first in step 2: hidden.weight." in done.out
-    assert "cycle 2, hidden.weight: 128 elements of its gradient are infinite or NaN" in caplog.messages
+    assert "window 2, hidden.weight: 128 elements of its gradient are infinite or NaN" in caplog.messages
     _, _, bad, good, _ = records(log)
     assert (bad["updated"], bad["skipped"]) == (False, 1)
     assert [f["weight"] for f in bad["findings"]] == ["hidden.weight"], "the others see zeros: ReLU makes them of NaN"

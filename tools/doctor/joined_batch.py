@@ -16,6 +16,6 @@ def not_the_big_batch(program: Program) -> Iterator[Finding]:
             yield Finding(
                 "accumulation",
                 str(report.statistics["joins"]),
-                "A cycle takes the mean of its micro-batches' gradients: know that it is another training, or take one "
-                "batch as large as memory allows",
+                "A window takes the mean of its micro-batches' gradients: know that it is another training, or take "
+                "one batch as large as memory allows",
             )

@@ -106,7 +106,7 @@ def _notes(document: dict[str, Any]) -> list[str]:
     if document["skipped_updates"]:
         notes.append(f"{document['skipped_updates']} of them skipped for an overflow")
     if document["short_steps"] > bool(document["flushed"]):
-        notes.append(f"{document['short_steps']} of them with fewer micro-batches than a cycle has")
+        notes.append(f"{document['short_steps']} of them with fewer micro-batches than a window has")
     elif document["flushed"]:
         notes.append(f"the last with {counted(document['flushed'], 'micro-batch')} only")
     if document["pending"]:

@@ -64,7 +64,7 @@ def part_of_cycle(program: Program, graph: Graph) -> str:
     """The role of a graph in a compiled cycle, and what it leaves to others; empty for other graphs."""
     fed, adding = any(map(is_fed, graph.all_graphs())), bool(adding_nodes(graph))
     if fed and adding:
-        return f"graph '{graph.name}' holds a whole cycle: each call accumulates gradients, and some update weights"
+        return f"graph '{graph.name}' holds a whole window: each call accumulates gradients, and some update weights"
     if fed:
         return f"graph '{graph.name}' updates weights from accumulators: it holds no loss whose gradients they are"
     if not adding:

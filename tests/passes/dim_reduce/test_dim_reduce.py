@@ -248,7 +248,7 @@ def test_a_gradient_that_is_not_finite_changes_nothing(exported: Any, basis: Any
     assert session.step(*others[0]).updated
     for _ in range(3):
         session.step(bad, y)
-    with pytest.raises(bc.Error, match="3 cycles were all skipped"):
+    with pytest.raises(bc.Error, match="3 windows were all skipped"):
         session.step(bad, y)
 
 
@@ -291,7 +291,7 @@ def test_training_goes_on_from_a_checkpoint(suffix: str, exported: Any, basis: A
     assert all(np.array_equal(ours[n], reference[n]) for n in reference)
     second.step(*batches[0])
     middle = second.state()
-    with pytest.raises(bc.Error, match="end of a cycle"):
+    with pytest.raises(bc.Error, match="end of a window"):
         first.load_state(middle)
     assert second.flush().trials  # the short cycle is searched on what it was fed
 

@@ -104,7 +104,7 @@ def test_a_spike_is_judged_by_what_is_usual(usual: list[float], then: float, wha
         assert examiner.examine(Readings(cycle, {"gradient-norm.raw": {"w": value}})) == []
     found = examiner.examine(Readings(9, {"gradient-norm.raw": {"w": then}}))
     assert [f.detail for f in found] == ([] if what is None else [what])
-    assert [str(f) for f in found] == ([] if what is None else [f"cycle 9, w: {what}"])
+    assert [str(f) for f in found] == ([] if what is None else [f"window 9, w: {what}"])
 
 
 def test_a_gradient_that_grows_bit_by_bit_is_no_spike() -> None:

@@ -161,7 +161,7 @@ def test_an_epoch_may_drop_what_does_not_fill_a_cycle(source):
 
 
 def test_an_epoch_without_a_whole_cycle_cannot_be_dropped():
-    with pytest.raises(bc.Error, match=r"no complete cycle of 3 micro-batches.*'carry' or 'flush'"):
+    with pytest.raises(bc.Error, match=r"no complete window of 3 micro-batches.*'carry' or 'flush'"):
         bc.Session(running_mean(3)).fit((samples(2).reshape(-1),), end_of_epoch="drop")
     with pytest.raises(bc.Error, match=r"end of epoch 'stop': give 'carry', 'flush' or 'drop'"):
         bc.Session(running_mean(3)).fit((samples(2).reshape(-1),), end_of_epoch="stop")
@@ -369,7 +369,7 @@ def test_the_bar_stands_on_stderr_and_only_when_wanted(width, exported, digits, 
     assert len(bar) <= width
     assert re.search(r"^epoch 12/12 .* *60/60 micro-batches  loss [\d.]+  [\d,]+ samples/s", bar), bar
     assert re.search(r" \d:\d\d:\d\d *$", bar), "no number is cut off"
-    assert ("cycle 60" in bar) == (width > 80)
+    assert ("window 60" in bar) == (width > 80)
 
 
 NAN = np.float32(np.nan)

@@ -82,7 +82,7 @@ def test_a_notebook_shows_the_training_and_trains_its_network(tmp_path: Path) ->
     lines = shown.data["text/plain"].splitlines()
     assert [line.split("  ")[0] for line in lines] == ["epoch 1/2", "epoch 2/2", "epoch 2/2"]
     assert "micro-batch 20/20" in lines[-1]
-    assert "cycle 10" in lines[-1]
+    assert "window 10" in lines[-1]
     page = shown.data["text/html"]
     assert '<progress value="20" max="20"' in page
     assert "&lt;b&gt;fine" in page, "what the user's function returns is text"
@@ -93,11 +93,11 @@ def test_a_notebook_shows_the_training_and_trains_its_network(tmp_path: Path) ->
     assert outputs(notebook, 4, "stream")[-1].text == "captured: Typed\n"
     (result,) = outputs(notebook, 5, "execute_result")
     # 2 + 1 epochs of 5 cycles; two weights, two biases, their slots, learning rate, momentum and step count.
-    stand = "Session on CPU: 15 cycles done; trains a live network, 11 Parameters in place"
+    stand = "Session on CPU: 15 windows done; trains a live network, 11 Parameters in place"
     assert stand in result.data["text/plain"]
     assert stand in result.data["text/html"]
 
     (interrupted,) = outputs(notebook, 6, "error")
     assert interrupted.evalue.startswith("fit was interrupted after micro-batch ")
     (result,) = outputs(notebook, 7, "execute_result")
-    assert "Session on CPU: 60 cycles done; trains a live network" in result.data["text/plain"]
+    assert "Session on CPU: 60 windows done; trains a live network" in result.data["text/plain"]

@@ -80,7 +80,7 @@ def test_a_state_of_another_cycle_is_refused():
     for x in samples(3):
         long.step(x)
     before = short.state()
-    with pytest.raises(bc.Error, match="'count' says that 3 micro-batches are pending, but a cycle has 2"):
+    with pytest.raises(bc.Error, match="'count' says that 3 micro-batches are pending, but a window has 2"):
         short.load_state(long.state())
     np.testing.assert_array_equal(short.state()["sum"], before["sum"])
 

@@ -39,5 +39,5 @@ def test_too_many_in_a_row(outputs: dict[str, object], said: str) -> None:
     ):
         with pytest.raises(RuntimeFailure, match=said) as caught:
             check_skipped(schedule, ended(skipped_cycles=3, **outputs))
-        assert "the last 3 cycles were all skipped" in str(caught.value)
+        assert "the last 3 windows were all skipped" in str(caught.value)
         assert f"max_skipped of {by} allows more" in str(caught.value)
