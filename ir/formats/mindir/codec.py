@@ -9,6 +9,7 @@ inner attribute (``ints``, ``floats``), one that stands alone in the singular on
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from ...core.attributes import Attribute, MonadValue, Number, Opaque, TensorValue
@@ -168,6 +169,7 @@ def decode_type(a: Any) -> Type:
     return type_ if encode_type(type_, "") == encoded else OpaqueType(encoded)
 
 
+@cache
 def encode_type(type_: Type, name: str) -> bytes:
     """The serialized attribute ``name`` (such as "shape") for a type."""
     a = AttributeProto(name=name) if name else AttributeProto()

@@ -87,11 +87,9 @@ def _chosen_variant(program: Program, choice: Choice) -> Graph:
         call = choose(graph, here, function, skip, inputs, scope=SCOPE)
         fx.adopt(call)
         mine = _items(graph, call, graph.outputs)
-        results = (
-            [graph.create("Select", [here, a, b], scope=SCOPE) for a, b in zip(mine, results, strict=True)]
-            if results
-            else mine
-        )
+        if results:
+            mine = [graph.create("Select", [here, a, b], scope=SCOPE) for a, b in zip(mine, results, strict=True)]
+        results = mine
     fx.commit(results[0] if len(results) == 1 else graph.create("MakeTuple", results, scope=SCOPE))
     return graph
 
