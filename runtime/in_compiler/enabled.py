@@ -176,8 +176,7 @@ def finish(enabled: Enabled, step: TakenStep, result: Any) -> None:
     held = {inside: step.state[name] for inside, name in step.inside.items()}
     if schedule.count is not None and held[schedule.count].asnumpy().any():
         return
-    reported = {name: parameter for name, parameter in held.items() if name.startswith(REPORTED)}
-    raw = {name.removeprefix(REPORTED): p.asnumpy().copy() for name, p in reported.items()}
+    raw = {name.removeprefix(REPORTED): p.asnumpy().copy() for name, p in held.items() if name.startswith(REPORTED)}
     returned = result if isinstance(result, tuple) else (result,)
     if len(returned) == len(step.results) and result is not None:  # a call that sinks data returns nothing
         raw |= dict(zip(step.results, returned, strict=True))

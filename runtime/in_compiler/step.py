@@ -19,7 +19,7 @@ from ...ir.formats.mindir.writer import stateless_bytes
 from ...ir.formats.storage.self_contained import lower_to_single_graph
 from ...ir.rewrite.effects.editing import Effects
 from ...ir.rewrite.roles import assign_roles
-from ..lowering import alone, half_state, ownership, world
+from ..lowering import alone, half_state, measures, ownership, predication, reciprocal, world
 from ..lowering.context import Context
 from ..lowering.lower import lower
 from .order import order_as_run
@@ -30,6 +30,8 @@ ONE_GRAPH = (
     "A step must be one graph that holds forward, gradients and optimizer, compiled after bc.enable: in PyNative mode "
     "put @mindspore.jit on the function that does all three."
 )
+LOWERINGS = (alone, world, reciprocal, predication, measures)
+"""Those of a session that are not about its host, in its order, so that both compute the same bits."""
 REPORTED = "report."
 """How states begin that hold what the update reports: the results that a pass adds to those of the step."""
 
@@ -92,10 +94,9 @@ def rewrite_step(program: Program, passes: Compile) -> Rewritten:
     compiled = passes(program, target)
     _refuse_other_inputs(source, compiled)
     context = Context(compiled, target, rank, ranks)
-    compiled.graphs = {name: lower(graph, context, (alone, world)).graph for name, graph in compiled.graphs.items()}
-    graph, state = _one_graph(compiled, context)
+    lowered = {name: lower(graph, context, LOWERINGS).graph for name, graph in compiled.graphs.items()}
+    graph, state = _one_graph(replace(compiled, graphs=lowered), context)
     _refuse_other_state(program, state)
-    state = dict(state)
     graph = lower(graph, context, (half_state,)).graph
     _keep_results(source, graph, state)
     return Rewritten(compiled, graph, state)
