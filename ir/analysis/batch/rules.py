@@ -326,8 +326,6 @@ def _elementwise(node: Node, place: Place, axes: Axes) -> Held:
         moved = {k + shift - at: s for k, s in axes.items() if k + shift >= at}
         if moved := {k: s for k, s in moved.items() if p[0] == RESULT or shape[k] != 1}:
             found[p] = moved
-    if place[0] == RESULT and not any(p[0] != RESULT for p in found):
-        raise Stuck("it has nothing that could grow with the batch")
     return found
 
 
