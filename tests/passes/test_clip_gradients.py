@@ -24,8 +24,7 @@ from tests.reference import Clip
 
 Exported = Callable[[str], Path]
 
-OPTIMIZERS = ["mlp_momentum_decay", "mlp_adam_decay", "mlp_adam_weight_decay_decomposed", "mlp_asgd_decay"]
-OPTIMIZERS += ["mlp_momentum_groups", "mlp_adafactor"]
+OPTIMIZERS = ["mlp_adam_decay", "mlp_adam_weight_decay_decomposed", "mlp_asgd_decay", "mlp_momentum_groups"]
 OTHERS = [name for name in names("optimizer", runs_on_cpu=True) if name not in OPTIMIZERS]
 STRUCTURES = ["gpt_tied", "shared_weights", *slow("lstm", "gpt", "recurrence_unrolled", "frozen_prefix", "experts")]
 ACTIVE, INACTIVE = 0.05, 1e4

@@ -29,14 +29,14 @@ TAGGED = {
 }
 """By network: what a convolution or a matrix product consumes, without depthwise and grouped convolutions."""
 
-OPTIMIZERS = ["mlp_momentum_decay", "mlp_sgd_decay", "mlp_adam_decay"]
-OPTIMIZERS += ["mlp_asgd_decay", "mlp_rprop_decay", "mlp_momentum_groups"]
-OPTIMIZERS += slow("mlp_rmsprop_decay", "mlp_adagrad_decay", "mlp_ftrl_decay")
+OPTIMIZERS = ["mlp_momentum_decay", "mlp_adam_decay", "mlp_asgd_decay", "mlp_momentum_groups"]
+OPTIMIZERS += slow("mlp_sgd_decay", "mlp_rprop_decay", "mlp_rmsprop_decay", "mlp_adagrad_decay", "mlp_ftrl_decay")
 OPTIMIZERS += slow("mlp_nesterov_decay", "mlp_amsgrad_decay", "mlp_lazy_adam_decay", "mlp_rmsprop_centered_decay")
 OPTIMIZERS += slow(
     "mlp_proximal_adagrad_decay", "mlp_adamax_decay", "mlp_adadelta_decay", "mlp_adam_groups", "mlp_adam"
 )
-DECOUPLED = ["mlp_adam_weight_decay", "mlp_adam_weight_decay_decomposed", "mlp_adafactor", "mlp_adafactor_fixed_rate"]
+DECOUPLED = ["mlp_adam_weight_decay", "mlp_adam_weight_decay_decomposed", "mlp_adafactor"]
+DECOUPLED += slow("mlp_adafactor_fixed_rate")
 
 
 def accumulating(steps: int, split: str = "apply") -> str:

@@ -25,8 +25,8 @@ Exported = Callable[[str], Path]
 
 SKIP_CYCLE, SKIP_MICRO = "overflow-check{policy=skip-cycle}", "overflow-check{policy=skip-micro}"
 NETWORKS = ["mlp_adam", "lenet_bn_decay"]
-SCHEDULES = ["mlp_momentum_rate_list", "mlp_adam_rate_schedule", "mlp_adam_weight_decay_decomposed", "mlp_asgd_decay"]
-SCHEDULES += ["mlp_rprop", "mlp_adafactor", "mlp_adagrad", "mlp_momentum_groups_rate_list"]
+SCHEDULES = ["mlp_adam_rate_schedule", "mlp_adam_weight_decay_decomposed", "mlp_asgd_decay", "mlp_adafactor"]
+SCHEDULES += ["mlp_momentum_groups_rate_list"]
 OTHERS = [name for name in names("optimizer", runs_on_cpu=True) if name not in SCHEDULES]
 
 
