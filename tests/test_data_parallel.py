@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import mindspore as ms
 import numpy as np
 import pytest
 from boost_compile.ir.rewrite.ranks.collectives import cycle_traffic
@@ -22,11 +23,12 @@ from tests.compare import assert_close, assert_equal
 from tests.conftest import export_once, zoo_folder
 from tests.data_parallel_job import EXACT, NATIVE, Run, Values, write
 from tests.loss_scale import train_scaled
-from tests.networks import CASES
+from tests.networks import CASES, state_of
 from tests.ranks import run_ranks
 from tests.reference import Clip, LossScale
 
 EQUAL = [(case, micro) for case in ("mlp", "mlp_adam_weight_decay") for micro in (1, 3)]
+OWN_CLIP = "clip-gradients{limit=0.05,each_rank=true,report_norm=true}"
 SCALE = "loss-scale{init=1024,window=2}"
 GROUPS = "group-loss-scale{groups=2,init=[64,256],window=2}"
 LATER = ((1, 1, 2), (2, 1, 0))
@@ -38,6 +40,8 @@ TWO = [
     (Run("tied", "gpt_tied_sgd", "", micro=3), "gradient-accumulation{steps=3,split=fused},data-parallel"),
     (Run("clipped", "mlp_momentum_decay", "", micro=3), "clip-gradients{limit=0.05,report_norm=true},data-parallel"),
     (Run("clipped step", "mlp_momentum_decay", ""), "clip-gradients{limit=0.05,report_norm=true},data-parallel"),
+    (Run("own clip", "mlp_momentum_decay", "", micro=3), f"{OWN_CLIP},loss-scale{{mode=static,init=64}},data-parallel"),
+    (Run("own clip step", "mlp_momentum_decay", ""), f"{OWN_CLIP},data-parallel"),
     (Run("weighted", "token_cross_entropy_masked", "", micro=3), "data-parallel"),
     (Run("short", "mlp", "", micro=3, short=1), "data-parallel"),
     (Run("skip-cycle", "mlp_adam", "", 5, 3, LATER), f"overflow-check,{SCALE},data-parallel"),
@@ -155,6 +159,33 @@ def test_every_rank_has_the_same_bits(ranks: int) -> None:
 def test_ranks_equal_accumulation_over_all_their_micro_batches(key: str, how: dict) -> None:
     run = run_of(key)
     check(run, reference.train(run.case, run.together(2), **how))
+
+
+@pytest.mark.parametrize("key", ["own clip", "own clip step"])
+def test_each_rank_clips_its_own_before_the_sum(key: str) -> None:
+    """As MindSpore's tutorial does it: the gradients of a rank, clip_by_global_norm, the mean over ranks, the
+    optimizer."""
+    run = run_of(key)
+    cells = reference.Cells(CASES[run.case], frozenset())
+    cells.start_anew()
+    clip = Clip("global-norm", 0.05)
+    for c, cycle in enumerate(run.batches(2)):
+        clipped, norms = [], []
+        for of_rank in cycle:
+            taken = [cells.backward(ms.Tensor(1.0, ms.float32), *native.tensors(batch))[1] for batch in of_rank]
+            own = [
+                np.mean([g.asnumpy() for g in parts], axis=0, dtype=np.float32) for parts in zip(*taken, strict=True)
+            ]
+            norms.append(np.sqrt(sum(np.square(g, dtype=np.float64).sum() for g in own)))
+            clipped.append(reference.clipped(own, clip))
+        assert min(norms) > clip.limit
+        assert not np.isclose(*norms, rtol=1e-3)
+        cells.optimizer(tuple(ms.Tensor((a + b) / np.float32(2)) for a, b in zip(*clipped, strict=True)))
+        expected = state_of(cells.step)
+        for values, norm in zip(job(2), norms, strict=True):
+            np.testing.assert_allclose(values[f"{run.key}/{c}/output/gradient_norm"], norm, rtol=LAST)
+            ours = {name: values[f"{run.key}/{c}/state/{name}"] for name in expected}
+            assert_close(ours, expected, cells.initial, FIRST if c == 0 else LAST)
 
 
 def test_frozen_cycles_reduce_what_they_train() -> None:
