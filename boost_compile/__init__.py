@@ -156,11 +156,11 @@ def enable(
     so is one that MindSpore had compiled before. The result is a context manager: at the end of its block, or by
     :func:`disable`, MindSpore compiles as ever.
     """
-    from .passes.framework.manager import compile_program
-    from .passes.framework.pipeline import parse_pipeline, print_pipeline
+    from .passes.framework.manager import compile_program, in_stages
+    from .passes.framework.pipeline import print_pipeline
     from .runtime.in_compiler.door import enable
 
-    chosen = parse_pipeline(passes) if isinstance(passes, str) else list(passes)
+    chosen = in_stages(passes)
 
     def rewritten(program: Program, target: str) -> Program:
         return compile_program(program, chosen, allow_no_match=allow_no_match, target=target)

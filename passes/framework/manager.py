@@ -74,9 +74,6 @@ def compile_program(
     BrokenProgram or InternalError for a pass with a bug (after writing a file to repeat it, unless
     ``reproducer_directory`` is None).
     """
-    passes = parse_pipeline(passes) if isinstance(passes, str) else passes
-    if not isinstance(passes, (list, tuple)) or not all(isinstance(p, Pass) for p in passes):
-        raise OptionError(f"no list of passes: {passes!r} (give pipeline text, or a list of Pass objects)")
     passes = in_stages(passes)
     _refuse_twice(passes)
     if verify_each is not False:
@@ -115,8 +112,11 @@ def compile_program(
     return current
 
 
-def in_stages(passes: Sequence[Pass]) -> list[Pass]:
-    """The passes, with the stages of one that has stages in its place."""
+def in_stages(passes: str | Sequence[Pass]) -> list[Pass]:
+    """The passes, with the stages of one that has stages in its place. OptionError for what is none."""
+    passes = parse_pipeline(passes) if isinstance(passes, str) else passes
+    if not isinstance(passes, (list, tuple)) or not all(isinstance(p, Pass) for p in passes):
+        raise OptionError(f"no list of passes: {passes!r} (give pipeline text, or a list of Pass objects)")
     found: list[Pass] = []
     for p in passes:
         stages = [find(name)(**options) for name, options in p.stages().items()]

@@ -16,6 +16,7 @@ from ..training.result import StepResult
 from ..training.skipped import check_skipped
 from .parameters import parameters_of
 from .step import ONE_GRAPH, REPORTED, Compile, trained
+from .update import Update
 
 log = logging.getLogger("boost_compile")
 
@@ -168,18 +169,20 @@ def make_state(enabled: Enabled, new: Mapping[str, StateVariable]) -> dict[str, 
     return made
 
 
-def finish(enabled: Enabled, step: TakenStep, result: Any) -> None:
-    """Looks at the state after a call of ``step`` that returned ``result``, where anybody wants to know."""
+def finish(enabled: Enabled, step: TakenStep, update: Update | None, result: Any) -> None:
+    """Ends the window, where a call of ``step`` that returned ``result`` is its last: updates, if that is left to the
+    host, and tells who wants to know."""
     schedule = step.program.schedule
-    if enabled.on_update is None and schedule.max_skipped is None:
+    if not (update.is_due() if update else enabled.on_update or schedule.max_skipped is not None):
         return
     held = {inside: step.state[name] for inside, name in step.inside.items()}
-    if schedule.count is not None and held[schedule.count].asnumpy().any():
+    if update is None and schedule.count is not None and held[schedule.count].asnumpy().any():
         return
     raw = {name.removeprefix(REPORTED): p.asnumpy().copy() for name, p in held.items() if name.startswith(REPORTED)}
     returned = result if isinstance(result, tuple) else (result,)
     if len(returned) == len(step.results) and result is not None:  # a call that sinks data returns nothing
         raw |= dict(zip(step.results, returned, strict=True))
+    raw |= update.run() if update else {}
     report = StepResult("step", raw, ended_cycle=True)
     if enabled.on_update is not None:
         enabled.on_update(report)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from ...ir.core.errors import Error
-from ...ir.core.program import Program
 from ..engine.one_thread import is_inside
-from .enabled import Enabled, TakenStep, active, make_state, step_of, who_asks
+from .enabled import TakenStep, active, make_state, step_of, who_asks
 from .step import read_step, rewrite_step
+from .update import Update
 from .watch import current
 
 
@@ -33,18 +34,12 @@ def rewrite(data: bytes, parameters: dict[str, Any]) -> tuple[bytes, list[str], 
             python="Say which one takes it by cell= or match=, or give one pipeline with all passes.",
         )
     (enabled,) = asked
-    step, graph, states, new = _replaced(enabled, program, weights)
-    compilation.take(enabled, step)
-    return graph, states, new
-
-
-def _replaced(
-    enabled: Enabled, program: Program, weights: dict[str, Any]
-) -> tuple[TakenStep, bytes, list[str], dict[str, Any]]:
-    made = rewrite_step(program, enabled.compile)
+    made = rewrite_step(program, enabled.compile, compilation.ends)
     new = {name: variable for name, variable in made.state.items() if name not in program.state}
     step = step_of(enabled, weights)
     if step is None:
         state = make_state(enabled, new)
         step = TakenStep(weights, made.program, state, dict(zip(new, state, strict=True)), made.graph.outputs)
-    return step, made.to_bytes(), list(made.graph.states), {name: step.state[step.inside[name]] for name in new}
+    added = {name: step.state[step.inside[name]] for name in new}
+    compilation.take(enabled, step, partial(Update, made.program, parameters | added) if made.apart else None)
+    return made.to_bytes(), list(made.graph.states), added

@@ -19,10 +19,11 @@ from ...ir.formats.mindir.writer import stateless_bytes
 from ...ir.formats.storage.self_contained import lower_to_single_graph
 from ...ir.rewrite.effects.editing import Effects
 from ...ir.rewrite.roles import assign_roles
-from ..lowering import alone, half_state, measures, ownership, predication, reciprocal, world
+from ..lowering import alone, half_state, measures, ownership, predication, reciprocal, weighting, world
 from ..lowering.context import Context
 from ..lowering.lower import lower
 from .order import order_as_run
+from .update import accumulating_graph
 
 Compile = Callable[[Program, str], Program]
 """Passes, run on a program for a target."""
@@ -30,7 +31,7 @@ ONE_GRAPH = (
     "A step must be one graph that holds forward, gradients and optimizer, compiled after bc.enable: in PyNative mode "
     "put @mindspore.jit on the function that does all three."
 )
-LOWERINGS = (alone, world, reciprocal, predication, measures)
+LOWERINGS = (alone, world, reciprocal, weighting, predication, measures)
 """Those of a session that are not about its host, in its order, so that both compute the same bits."""
 REPORTED = "report."
 """How states begin that hold what the update reports: the results that a pass adds to those of the step."""
@@ -53,12 +54,13 @@ class LiveData(Data):
 
 @dataclass(frozen=True)
 class Rewritten:
-    """``program``: what the passes made. ``graph``: its whole cycle in one graph, on ``state``, with the results of the
-    step as it was."""
+    """``program``: what the passes made. ``graph``: its whole cycle in one graph, or where the update is ``apart`` what
+    each call runs. ``state``: that of the cycle. The results are those of the step as it was."""
 
     program: Program
     graph: Graph
     state: dict[str, StateVariable]
+    apart: bool
 
     def to_bytes(self) -> bytes:
         return stateless_bytes(self.graph, self.state, self.program.metadata)
@@ -85,9 +87,9 @@ def trained(program: Program, parameters: Mapping[str, Any]) -> dict[str, Any]:
     return {weight.name: parameters[weight.name] for weight in found.weights}
 
 
-def rewrite_step(program: Program, passes: Compile) -> Rewritten:
+def rewrite_step(program: Program, passes: Compile, watched: bool = False) -> Rewritten:
     """Error for what has no form inside of the compiler, where the step keeps its inputs, its results and its
-    Parameters."""
+    Parameters. ``watched``: the host sees each call of the step, and may run the update behind it."""
     target, rank, ranks = _place()
     (source,) = program.graphs.values()
     program = assign_roles(program)
@@ -95,11 +97,17 @@ def rewrite_step(program: Program, passes: Compile) -> Rewritten:
     _refuse_other_inputs(source, compiled)
     context = Context(compiled, target, rank, ranks)
     lowered = {name: lower(graph, context, LOWERINGS).graph for name, graph in compiled.graphs.items()}
-    graph, state = _one_graph(replace(compiled, graphs=lowered), context)
+    first = accumulating_graph(compiled, context) if watched else None
+    if first is not None and not set(_results(source)) <= set(lowered[first].outputs):
+        first = None  # the update says what the step returns
+    if first is not None:
+        graph, state = lowered[first].clone()[0], dict(compiled.state)
+    else:
+        graph, state = _one_graph(replace(compiled, graphs=lowered), context)
     _refuse_other_state(program, state)
     graph = lower(graph, context, (half_state,)).graph
     _keep_results(source, graph, state)
-    return Rewritten(compiled, graph, state)
+    return Rewritten(compiled, graph, state, first is not None)
 
 
 def _one_graph(program: Program, context: Context) -> tuple[Graph, dict[str, StateVariable]]:
@@ -149,7 +157,7 @@ def _keep_results(source: Graph, graph: Graph, state: dict[str, StateVariable]) 
     value, given = result_value(graph), result_value(source)
     if _as_value(value.type) == _as_value(given.type):
         return
-    kept = names_of_results(source, len(source.outputs))
+    kept = _results(source)
     names, parts = graph.outputs, _leaves(graph, value)
     if len(parts) != len(names) or not set(kept) <= set(names):
         raise Error(
@@ -169,6 +177,10 @@ def _keep_results(source: Graph, graph: Graph, state: dict[str, StateVariable]) 
     graph.outputs = tuple(kept)
     if _as_value(result_value(graph).type) != _as_value(given.type):
         raise Error(f"the step returns {given.type}, and the rewritten one {result_value(graph).type}")
+
+
+def _results(graph: Graph) -> tuple[str, ...]:
+    return tuple(names_of_results(graph, len(graph.outputs)))
 
 
 def _leaves(graph: Graph, value: Value) -> list[Value]:

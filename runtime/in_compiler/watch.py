@@ -12,11 +12,14 @@ from dataclasses import dataclass, field
 from functools import cache, wraps
 from typing import Any
 
-from ...ir.core.errors import RuntimeFailure
+from ...ir.core.errors import Error, RuntimeFailure
+from ...ir.core.wording import sentence
+from ..engine.device import first_paragraph
 from ..engine.one_thread import is_inside
 from .enabled import Enabled, TakenStep, active, asks_for, finish, who_asks
 from .parameters import parameters_of
 from .step import ONE_GRAPH, read_step
+from .update import Update
 
 EXPORT = "export"
 """How the phases begin in which MindSpore compiles a graph to write it."""
@@ -35,13 +38,19 @@ class Compilation:
     """Whether the bridge was handed it."""
     heard: list[Enabled] = field(default_factory=list)
     taken: tuple[Enabled, TakenStep] | None = None
+    left: Callable[[], Update] | None = None
+    """What makes the update that is left to the host, until it is made."""
+    update: Update | None = None
 
-    def take(self, enabled: Enabled, step: TakenStep) -> None:
-        self.taken = enabled, step
+    def take(self, enabled: Enabled, step: TakenStep, left: Callable[[], Update] | None) -> None:
+        self.taken, self.left = (enabled, step), left
         if not self.ends:
             self.finish()
 
     def finish(self) -> None:
+        """Before each run: what fails here fails again in the next call, and the step does not run."""
+        if self.left is not None:
+            self.update, self.left = self.left(), None
         if self.taken is not None and self.taken[1] not in self.taken[0].steps:
             self.taken[0].steps.append(self.taken[1])
 
@@ -82,15 +91,24 @@ def _watched_compile(build: Callable[..., Any], owner: Callable[..., Any]) -> Ca
         _RUNNING.append(compilation)
         try:
             made = build(executor, what, *args, **options)
+        except Exception as error:
+            if compilation.taken is None or isinstance(error, Error):
+                raise
+            said = first_paragraph(str(error))
+            raise RuntimeFailure(
+                sentence(f"MindSpore cannot compile {compilation.taken[1]} as it was rewritten: {said}"),
+                python="bc.capture and bc.Session train such a program.",
+            ) from error
         finally:
             _RUNNING.pop()
         phase = made[0] if isinstance(made, tuple) else made
         setattr(executor, PHASE, phase)
         if compilation.came or compilation.exports:
-            compilation.finish()
             _KNOWN[phase] = compilation
         elif active() and not is_inside():
             _refuse_old(executor, phase, owner(executor, what))
+        if phase in _KNOWN:
+            _KNOWN[phase].finish()
         return made
 
     return watched
@@ -103,9 +121,13 @@ def _refuse_old(executor: Any, phase: str, owner: Any) -> None:
     if not new or known.exports:
         return
     known.heard += new
-    data = executor._graph_executor.get_func_graph_proto(phase, "mind_ir", False)
-    parameters = {p.name: p for p in parameters_of(owner)}
-    weights, asked = who_asks(read_step(data, parameters), parameters, new)
+    if known.taken is not None:
+        weights = known.taken[1].weights
+        asked = [enabled for enabled in new if asks_for(enabled, weights)]
+    else:
+        data = executor._graph_executor.get_func_graph_proto(phase, "mind_ir", False)
+        parameters = {p.name: p for p in parameters_of(owner)}
+        weights, asked = who_asks(read_step(data, parameters), parameters, new)
     if asked:
         known.heard = [enabled for enabled in known.heard if enabled not in asked]
         raise RuntimeFailure(
@@ -121,8 +143,7 @@ def _watched_run(run: Callable[..., Any], phase_of: Callable[..., str]) -> Calla
         result = run(executor, *args, **options)
         known = _KNOWN.get(phase_of(executor, *args[:1])) if _KNOWN else None
         if known is not None and known.taken is not None:
-            enabled, step = known.taken
-            finish(enabled, step, result)
+            finish(*known.taken, known.update, result)
         return result
 
     return watched

@@ -28,6 +28,7 @@ from . import (
     predication,
     reciprocal,
     seeds,
+    weighting,
     world,
 )
 from .context import Context, Lowering, name_of
@@ -38,7 +39,7 @@ FOR_ANY_GRAPH: tuple[Lowering, ...] = (cropping, own_constants, anchor, constant
 LOWERINGS: tuple[Lowering, ...] = (
     chain, ownership, adasum, alone, world,
     draws, seeds, host_clearing,
-    reciprocal, predication, half_state, broadcasting, transposing, measures,
+    reciprocal, weighting, predication, half_state, broadcasting, transposing, measures,
     *FOR_ANY_GRAPH,
 )  # fmt: skip
 VERIFY = "BOOST_COMPILE_VERIFY_LOWERED"
