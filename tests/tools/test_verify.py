@@ -57,8 +57,8 @@ BOUNDARY = "gradient-accumulation{steps=2},loss-scale{mode=static,init=100.0},ov
     [
         # A bias in front of BatchNorm has no gradient but rounding, and Adam makes full steps of it; a scale that is no
         # power of two changes that rounding.
-        ("lenet_bn_adam", BOUNDARY, {"forward state", "overflow", "loss-scale linearity"}),
-        ("mlp_mixed", "loss-scale,gradient-accumulation{steps=2}", {"scale rule", "loss-scale linearity"}),
+        ("lenet_bn_adam", BOUNDARY, {"losses", "overflow", "loss-scale linearity"}),
+        ("mlp_mixed", "loss-scale,gradient-accumulation{steps=2}", {"overflow", "loss-scale linearity"}),
         ("dropout", "gradient-accumulation{steps=3,split=fused}", {"random draws", "short window"}),
         ("two_inputs", "overflow-check{policy=skip-micro},gradient-accumulation{steps=3}", {"overflow"}),
         ("sample_weights_adam", "gradient-accumulation{steps=2,reduction=weighted,weight=inputs2}", {"short window"}),
@@ -74,9 +74,9 @@ BOUNDARY = "gradient-accumulation{steps=2},loss-scale{mode=static,init=100.0},ov
         (
             "mlp_adam_weight_decay",
             "parameter-groups{match=[*.bias],lr_factor=0.5,weight_decay=0.0},gradient-accumulation{steps=2}",
-            {"parameter groups"},
+            {"other weights"},
         ),
-        ("residual_none", "less-bn{select=scope,scope=*bn1*}", {"removed BatchNorms", "derivative"}),
+        ("residual_none", "less-bn{select=scope,scope=*bn1*}", {"different micro-batches", "derivative"}),
         # Another batch: the original, whose loss scale is in its gradients, is asked on as many samples as it takes.
         ("mlp_loss_scale_dynamic", "batch-size{size=3}", {"derivative"}),
         # A cell with two optimizers in turn: the second gradients are taken behind the first update.
@@ -129,7 +129,7 @@ def test_the_judge_updates_no_weight_that_a_closure_is_still_to_read(load: Load)
     source = load("branch_state")
     found = bc.verify(source, source.copy(), data=CASES["branch_state"].batches(2))
     assert found.verified, show(found)
-    assert found.result("forward state").status == PASSED
+    assert "state" in found.result("losses").detail
 
 
 PRESERVING = [
@@ -209,7 +209,7 @@ def test_state_that_a_removed_batch_norm_leaves_behind(load: Load) -> None:
     assert left not in program.state
     program.state[left] = source.state[left]
     found = bc.verify(source, program, bisect=False)
-    assert [r.name for r in found.failures] == ["removed BatchNorms"]
+    assert "initial state" in [r.name for r in found.failures]
     assert left in found.failures[0].detail
 
 
@@ -288,7 +288,7 @@ def test_the_command(
     done = shell(capsys, command, exported("mlp"), program, "--seed", "3", "--verbose")
     assert done.code == 0, done.err
     assert "different micro-batches" in done.out
-    assert "not applicable: overflow, overflowing data" in done.out
+    assert "not applicable: overflow (the pipeline has no overflow-check)" in done.out
     says = "Verified: it trains as one batch of 2 times the size, if micro-batches are equal in size: 5 passed"
     assert " ".join(done.out.split()).startswith(says)
     stored = json.loads(Path(program, "verification.json").read_text())
@@ -320,7 +320,7 @@ def test_quick_says_what_it_leaves_out_and_where_it_is(
     path = save(made, "mlp.boost")
     done = shell(capsys, command, exported("mlp"), path, "--quick")
     assert done.code == 0, done.out
-    left = "short window, overflow, scale rule, loss-scale linearity, clipping"
+    left = "short window, loss-scale linearity, clipping, overflow"
     says = f"Verified but for what was left out ({left}): it trains as one batch of 2 times the size"
     assert " ".join(done.out.split()).startswith(says)
     assert "different micro-batches" not in done.out

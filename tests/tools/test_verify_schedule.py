@@ -31,18 +31,13 @@ def test_a_schedule_is_verified(pipeline: str) -> None:
     assert "different micro-batches" in passed
 
 
-@pytest.mark.parametrize(
-    ("name", "compared"), [("mlp_momentum_rate_list", True), ("mlp_momentum_rate_schedule", False)]
-)
-def test_a_file_whose_rates_change_by_themselves(exported: Callable[[str], Path], name: str, compared: bool) -> None:
-    """By a list, in whose place another rate can be set, and by a formula: only losses can be compared there, and
-    nothing is verified."""
+@pytest.mark.parametrize("name", ["mlp_momentum_rate_list", "mlp_momentum_rate_schedule"])
+def test_a_file_whose_rates_change_by_themselves(exported: Callable[[str], Path], name: str) -> None:
+    """By a list, or by a formula."""
     source = bc.load(exported(name))
     found = bc.verify(source, bc.compile(source, "schedule{total=6,lr=0.2}"), quick=True)
-    assert not [r for r in found.results if r.failed]
-    assert found.verified == compared
-    assert found.result("losses").status == "passed"
-    assert (found.result("different micro-batches").status == "passed") == compared
+    assert found.verified, found
+    assert found.result("different micro-batches").status == "passed"
 
 
 def test_one_that_runs_late_is_found_and_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,19 +8,11 @@ from functools import partial
 
 import numpy as np
 
-from ...ir.analysis.training.gradient_path import gradient_paths
 from ...ir.analysis.training.stages import CENTRALIZE
-from ...ir.core.program import Program
 from .probe import RAW, Cut, Probe
 from .promises import CENTRALIZATION, CLIP, Promises
 from .reference import Changes, Values
 from .tolerance import NOISE
-
-
-def exporter_stages(base: Program) -> set[str]:
-    """The training cell's own changes of gradients, before any pass: unscaling, clipping, weight decay."""
-    ((_, graph),) = base.graphs.items()
-    return {point.stage for path in gradient_paths(graph) for point in path.points if point.stage}
 
 
 def stages_of(promises: Promises) -> tuple[str, ...]:

@@ -1,30 +1,33 @@
-"""The context of properties: the original as judge, the program as subject, micro-batches, and what was promised."""
+"""What situations share: the stated program as judge, the program as subject, and a window of both compared."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 
+from ...ir.analysis.training.dependence import dependences
 from ...ir.core.errors import RuntimeFailure
 from ...ir.core.program import Program
+from ...ir.core.sites import site
+from ...ir.rewrite.settle_gradients import settled_anatomy
 from ...passes.step.names import TAG
-from .base import without
 from .changes import make_changes
 from .deterministic import chances, without_dropout
+from .groups import Groups, groups_of, weights_of
 from .poison import poisonable
 from .probe import HANDED
-from .progress import Progress, Silent
-from .promises import CENTRALIZATION, CHECK, COMPUTED, GROUPS, LOSS_SCALE, REPLACE, SCHEDULE, Promises, covers
+from .progress import Progress
+from .promises import ACCUMULATION, CENTRALIZATION, CHECK, COMPUTED, LOSS_SCALE, REPLACE, Promises
 from .reference import Batch, Cycle, Reference, Values
 from .report import EXACT, FAILED, PASSED, VACUOUS, Deviation, Result
 from .scaled import Scaling
-from .schedule import rates_of, scheduled
+from .stated import Stated, state
 from .subject import Ran, Subject
-from .tolerance import compare
+from .tolerance import Expected, compare
 
 WARM_UP = 4
 """After so many steps at most, weights must move."""
@@ -39,7 +42,8 @@ class LeftOut(Exception):
 
 
 class Property(ABC):
-    """One promise of a program. ``check`` raises NotApplicable with the reason where it promises no such thing."""
+    """A kind of situation in which programs are compared. ``check`` raises NotApplicable, with the reason, where there
+    is none."""
 
     name: str
     promise: str
@@ -67,13 +71,26 @@ class Property(ABC):
         return self.result(FAILED if found.excess > 1 else PASSED, detail, found)
 
 
+@dataclass(frozen=True)
+class Seen:
+    """A window of the program, and of the stated one from the same state: how far they are apart in what updates write,
+    whether the stated one moves anything there, and the weights that the program froze."""
+
+    ran: Ran
+    wanted: Cycle
+    before: Values
+    off: Deviation
+    moves: bool
+    frozen: frozenset[str] = frozenset()
+
+
 @dataclass
 class Context:
-    """``original`` is the user's file, ``base`` what passes that change the network left of it, which ``reference``
+    """``original`` is the user's file, ``stated`` what passes say of its network and its optimizer, which ``reference``
     runs, and ``program`` what is judged."""
 
     original: Program
-    base: Program
+    stated: Stated
     program: Program
     promises: Promises
     reference: Reference
@@ -82,7 +99,15 @@ class Context:
     device: str
     seed: int
     quick: bool = False
-    progress: Progress = field(default_factory=Silent)
+    progress: Progress = field(default_factory=Progress)
+
+    @property
+    def base(self) -> Program:
+        return self.stated.program
+
+    @property
+    def length(self) -> int:
+        return self.program.micro_batches()
 
     def takes_long(self) -> None:
         """Properties say so once they know that they apply. LeftOut where only the others are checked."""
@@ -94,14 +119,12 @@ class Context:
         subject = Subject(self._certain, list(self.reference.initial), self.device)
         self._settle(subject)
         if isinstance(self.reference, Scaling):
-            self.reference.scale_by(self._scale(subject))
+            held = subject.state()
+            scales = (held[n] for n, v in self.program.state.items() if v.role == "loss-scale" and n in held)
+            # Of scales for groups of layers the largest.
+            scale = max((v.max() for v in scales if v.dtype.kind == "f" and v.size), default=1.0)
+            self.reference.scale_by(float(scale))
         return subject
-
-    def _scale(self, subject: Subject) -> float:
-        """By how much the program multiplies its loss; of scales for groups of layers the largest."""
-        state = subject.state()
-        scales = (state[n] for n, v in self.program.state.items() if v.role == "loss-scale" and n in state)
-        return float(max((v.max() for v in scales if v.dtype.kind == "f" and v.size), default=1.0))
 
     @cached_property
     def poisoned(self) -> tuple[Subject, int]:
@@ -113,10 +136,6 @@ class Context:
     def _certain(self) -> Program:
         return without_dropout(self.program)
 
-    @property
-    def length(self) -> int:
-        return self.program.micro_batches()
-
     def micro_batches(self, cycle: int) -> list[Batch]:
         """Different ones for each cycle, from the first again where they do not suffice."""
         n, k = self.length, len(self.batches)
@@ -127,7 +146,7 @@ class Context:
         """What passes left with the optimizer that another one replaces, cut where that is handed its gradients; None
         where it has no kernels here, for which it may be replaced."""
         *_, use = self.promises.having(REPLACE)
-        base = without_dropout(without(self.original, self.promises, self.program.target, REPLACE))
+        base = without_dropout(state(self.original, self.program, self.promises, leave_out=REPLACE).program)
         try:
             reference = Reference(base, self.device, stages=(HANDED,), unscale=str(use.options()["unscale"]))
             reference.micro(reference.initial, self.batches[0])
@@ -143,14 +162,17 @@ class Context:
         return {n for n, v in self.program.state.items() if TAG in v.info and len(v.shape) > 1}
 
     @cached_property
-    def grouped(self) -> set[str]:
-        """Weights whose update parameter-groups changes: a property of their own judges them."""
-        found: set[str] = set()
-        for group in self.promises.having(GROUPS):
-            if group.options()["lr_factor"] is not None or group.options()["weight_decay"] is not None:
-                weights = self.reference.probe.weights
-                found.update(n for n in weights if covers(group, n, len(self.base.state[n].shape)))
+    def groups(self) -> Groups:
+        reference = self.reference
+        plain = self._expected(reference.initial, self.micro_batches(0), Groups())
+        start, _ = self._moving({**plain.expected.state}, reference.probe.weights)
+        gradients = reference.averaged(start, self.micro_batches(0), self.promises.reduction)
+        found = groups_of(self.promises, reference, start, gradients, self.micro_batches(0)[-1])
+        if found.weights and self.tagged:
+            return Groups(found.weights, "gradients are centralized behind the decay")
         return found
+
+    # -- what can be compared ------------------------------------------------------------------------------------------
 
     def needs_forward(self) -> None:
         """NotApplicable where forward and backward of the program cannot be compared with the original's."""
@@ -170,18 +192,38 @@ class Context:
             return ""
         return f"the cell takes gradients behind updates of the same step, which {changing} changes"
 
-    def needs_update(self, *, stages: bool = True) -> None:
-        """NotApplicable where what a cycle's update should do cannot be computed. ``stages``: nor where the gradients
-        that passes change cannot be had."""
+    def needs_update(self) -> None:
+        """NotApplicable where what a window's update should do cannot be computed."""
         if self.promises.unknown:
-            raise NotApplicable(
-                f"{', '.join(self.promises.unknown)} changes training in a way that cannot be computed here"
-            )
+            names = ", ".join(self.promises.unknown)
+            raise NotApplicable(f"{names} changes training in a way that cannot be computed here")
         self.needs_forward()
-        if self.promises.having(SCHEDULE) and not rates_of(self.base):
-            raise NotApplicable("the original holds its learning rate in no state, in which another could be set")
-        if stages and self.reference.probe.closed:
+        if self.reference.probe.closed:
             raise NotApplicable(self.reference.probe.closed)
+
+    def needs_means(self) -> None:
+        """NotApplicable where a window of different micro-batches is no update by averaged gradients alone."""
+        accumulation = self.promises.one(ACCUMULATION)
+        if accumulation is None or self.length < 2:
+            return
+        if held := self.held:
+            raise NotApplicable(f"the network reads '{held[0]}' as the last update left it: not computed here")
+        if accumulation.options()["carry"] == ("last",):
+            return
+        for graph in self.base.copy().graphs.values():
+            for value, dependence in dependences(settled_anatomy(graph)).items():
+                raise NotApplicable(
+                    f"the update of '{next(iter(dependence.states))}' takes {site(value)} besides averaged gradients: "
+                    "what it takes of several micro-batches is not computed here"
+                )
+
+    @property
+    def held(self) -> list[str]:
+        """The states that the network reads as the last update left them, while micro-batches move what stands
+        beside."""
+        return [name for name in self.base.state if f"window.{name}" in self.program.state]
+
+    # -- a window ------------------------------------------------------------------------------------------------------
 
     def expected(
         self,
@@ -191,63 +233,92 @@ class Context:
         dropped: Sequence[int] = (),
         frozen: Collection[str] = (),
     ) -> Cycle:
-        """The state that a cycle should make of ``state``."""
-        changes = make_changes(self.reference.probe, self.promises, self.tagged, frozen)
-        state = self.scheduled(state)
-        return self.reference.cycle(state, batches, reduction=self.promises.reduction, changes=changes, dropped=dropped)
+        """What a window should make of ``state``. ``dropped`` micro-batches do not count."""
+        return self._expected(state, batches, self.groups, dropped, frozen)
 
-    def scheduled(self, state: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        """The state that the original updates from, with the learning rates that a schedule gives it."""
-        schedule = self.promises.one(SCHEDULE)
-        return state if schedule is None else scheduled(schedule, self.base, state)
+    def _expected(
+        self,
+        state: Mapping[str, np.ndarray],
+        batches: Sequence[Batch],
+        groups: Groups,
+        dropped: Sequence[int] = (),
+        frozen: Collection[str] = (),
+    ) -> Cycle:
+        still = self.stated.still.union(frozen)
+        changes = groups.added(
+            make_changes(self.reference.probe, self.promises, self.tagged, still), self.reference.probe
+        )
+        done = self.reference.cycle(state, batches, reduction=self.promises.reduction, changes=changes, dropped=dropped)
+        kept = {n: state[n] for n in self.reference.trained if self.reference.serves(n) in still}
+        if not kept:
+            return done
+        right = done.expected
 
-    def judged(self, names: Collection[str] = ()) -> list[str]:
-        """The state that a cycle's update is judged by: what the original's update side writes, but for weights (with
-        their slots and copies) that have a property of their own."""
-        present = set(self.subject.names)
-        out = self.grouped | set(names)
-        of = {n: self.reference.probe.copies.get(n, self.reference.serves(n)) for n in self.reference.trained}
-        return [n for n, weight in of.items() if n in present and weight not in out]
+        def moved() -> tuple[Values, ...]:
+            return tuple({**m, **kept} for m in right.moved)
 
-    def frozen(self, ran: Ran, before: Mapping[str, np.ndarray]) -> set[str]:
-        """Weights that a cycle left as they were, bit for bit."""
-        return {
-            n for n in self.reference.probe.weights if n in ran.state and ran.state[n].tobytes() == before[n].tobytes()
-        }
+        return replace(done, expected=Expected(right.before, {**right.state, **kept}, moved))
 
-    def run_and_judge(self, cycle: int, count: int | None = None) -> tuple[Deviation, Ran, Cycle]:
-        """One cycle of the program from its user's state as it stands, against what it should be."""
-        subject = self.subject
-        before = self.reference.as_initial({n: v for n, v in subject.state().items() if n in subject.names})
-        batches = self.micro_batches(cycle)[:count]
+    def compared(self, ran: Ran, wanted: Cycle) -> Deviation:
+        """The worst of all that updates write, by name."""
+        of = weights_of(self.reference, self.subject.names)
+        plain = [n for n, weight in of.items() if weight not in self.groups.weights]
+        found = compare(ran.state, wanted.expected, plain)
+        return worst([found, *self.groups.deviations(ran.state, wanted.expected, of)])
+
+    def window(
+        self,
+        batches: Sequence[Batch],
+        start: Mapping[str, np.ndarray] | None = None,
+        *,
+        own: Mapping[str, np.ndarray] | None = None,
+        variant: int = 0,
+    ) -> Seen:
+        """One window of both. ``start``: the user's state before it, None where it goes on as it stands; ``own``: some
+        of the program's."""
+        subject, initial = self.subject, self.reference.initial
+        if start is not None:
+            subject.restart(variant)
+            subject.load({n: v for n, v in start.items() if v is not initial[n]})
+        subject.load(own or {})
+        held = subject.state()
+        before = self.reference.as_initial({n: v for n, v in held.items() if n in subject.names})
         variant = subject.variant
-        self.progress.detail(f"cycle {cycle + 1}")
         ran = subject.cycle(batches)
-        still = self.frozen(ran, before) if variant else set()
+        still = self.unmoved(ran, before) if variant else frozenset()
         wanted = self.expected(before, batches, frozen=still)
-        return compare(ran.state, wanted.expected, self.judged(still)), ran, wanted
+        moves = moved(wanted, [n for n in self.reference.probe.weights if n in subject.names])
+        return Seen(ran, wanted, before, self.compared(ran, wanted), moves, still)
+
+    def unmoved(self, ran: Ran, before: Mapping[str, np.ndarray]) -> frozenset[str]:
+        """Weights that a window left as they were, bit for bit."""
+        weights = (n for n in self.reference.probe.weights if n in ran.state)
+        return frozenset(n for n in weights if ran.state[n].tobytes() == before[n].tobytes())
 
     @cached_property
-    def training(self) -> list[tuple[Deviation, Ran, Cycle]]:
-        """As many cycles of different micro-batches as were asked for, from the start."""
+    def training(self) -> list[Seen]:
+        """As many windows of different micro-batches as were asked for, from the start."""
         self.subject.restart()
-        return [self.run_and_judge(number) for number in range(self.cycles)]
+        return list(self._training())
 
-    @property
-    def first(self) -> Cycle:
-        """The expected outcome of the first of them."""
-        return self.training[0][2]
+    def _training(self) -> Iterator[Seen]:
+        for number in range(self.cycles):
+            self.progress.detail(f"cycle {number + 1}")
+            yield self.window(self.micro_batches(number))
 
     def moving(self, weights: Collection[str]) -> tuple[Values, list[str]]:
-        """A state of the original, few steps from its first, from which a cycle moves the most of ``weights``; and
+        """A state of the original, few steps from its first, from which a window moves the most of ``weights``; and
         these. A warm-up begins with a rate of zero, and a factor has no gradient while the other one is zero."""
+        return self._moving({**self.training[0].wanted.expected.state}, weights)
+
+    def _moving(self, after: Values, weights: Collection[str]) -> tuple[Values, list[str]]:
         state = best = self.reference.initial
-        movers = differing(best, self.first.expected.state, weights)
+        movers = differing(best, after, weights)
         for batch in self.batches[:WARM_UP]:
             if len(movers) == len(weights):
                 break
             _, state = self.reference.step(state, batch)
-            found = differing(state, self.expected(state, self.micro_batches(0)).expected.state, weights)
+            found = differing(state, self._expected(state, self.micro_batches(0), Groups()).expected.state, weights)
             if len(found) > len(movers):
                 best, movers = state, found
         return best, movers
@@ -262,13 +333,12 @@ class Context:
             ran = subject.cycle(batches)
             if ran.last.updated:
                 break
-        state = subject.state()
-        own = {n: state[n] for n, v in self.program.state.items() if v.role == "loss-scale" and n in state}
-        subject.keep(own)
+        held = subject.state()
+        subject.keep({n: held[n] for n, v in self.program.state.items() if v.role == "loss-scale" and n in held})
 
 
 def moved(cycle: Cycle, names: Collection[str]) -> bool:
-    """Whether a cycle that is done right changes anything but counters."""
+    """Whether a window that is done right changes anything but counters."""
     before, after = cycle.expected.before, cycle.expected.state
     return any(before[n].dtype.kind == "f" and before[n].tobytes() != after[n].tobytes() for n in names)
 

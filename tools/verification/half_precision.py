@@ -7,12 +7,12 @@ from math import isinf
 from ...ir.core.errors import RuntimeFailure
 from ...ir.core.wording import counted
 from ...passes.mixed_precision.search import OTHERWISE
-from .base import without
 from .context import Context, NotApplicable, Property
 from .gradient_error import Exact
 from .promises import MIXED, Promises
 from .report import FAILED, PASSED, VACUOUS, Deviation, Result
 from .scaled import ScaledReference
+from .stated import state
 
 BOUND = 0.25
 """Without ``error``: rounding to half precision leaves up to a few hundredths on the test networks, more in deep ones
@@ -49,7 +49,7 @@ class GradientsInHalfPrecision(Property):
         bound = mixed.options()["error"] or BOUND
         judge = c.reference
         assert isinstance(judge, ScaledReference)
-        program = without(c.original, c.promises, c.program.target, MIXED)
+        program = state(c.original, c.program, c.promises, leave_out=MIXED).program
         exact = Exact(program, c.micro_batches(0), c.device, judge.exact)
         last = c.promises.network[-1] is mixed
         errors = exact.errors([mixed], (judge.scaled or judge) if last else None)

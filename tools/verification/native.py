@@ -27,11 +27,11 @@ from ...runtime.engine.engine import flat_outputs
 from ...runtime.engine.scratch import scratch_folder
 from ...runtime.training.result import StepResult
 from ...runtime.training.session import Session
-from .base import runnable
 from .context import Context, NotApplicable, Property
 from .deterministic import chances, without_dropout
 from .reference import Batch, Reference, Values
 from .report import EQUAL, Result
+from .stated import runnable
 from .tolerance import Expected, compare, deviation, equal
 
 STEPS = 2
@@ -54,7 +54,7 @@ class UntouchedFile(Property):
         if chances(c.original) or without_dropout(c.original) is not c.original:
             raise NotApplicable("the reference is not the file as MindSpore runs it, since that draws random numbers")
         native = _run(c.original, c.batches[:STEPS])
-        reference = None if c.promises.network else c.reference
+        reference = c.reference if c.base is c.original else None
         base = c.base if reference is not None else runnable(c.original, c.promises, c.program.target)
         session = None if reference is not None else Session(base, device=c.device)
         before: Values = {n: v.initial for n, v in c.original.state.items()}

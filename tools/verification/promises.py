@@ -15,8 +15,10 @@ ACCUMULATION, LOSS_SCALE, GROUP_LOSS_SCALE = "gradient-accumulation", "loss-scal
 CHECK, CLIP, CENTRALIZATION = "overflow-check", "clip-gradients", "lower-gradient-centralization"
 FREEZE, GROUPS, LESS_BN, LEGALIZE = "gradient-freeze", "parameter-groups", "less-bn", "legalize"
 MIXED, SCHEDULE = "mixed-precision", "schedule"
-LORA, REPLACE, FROZEN = "lora", "replace-optimizer", "freeze"
-COMPUTED = frozenset({CLIP, CENTRALIZATION, FREEZE, GROUPS, SCHEDULE})
+LORA, REPLACE, FROZEN, HEAD = "lora", "replace-optimizer", "freeze", "normalised-head"
+STATED = frozenset({LORA, REPLACE, FROZEN, HEAD, LESS_BN, SCHEDULE})
+"""Early passes that a formula states as a graph."""
+COMPUTED = frozenset({CLIP, CENTRALIZATION, FREEZE, GROUPS})
 """Passes that change training in a way that is computed here too."""
 
 
@@ -37,7 +39,7 @@ class Promises:
     @property
     def network(self) -> list[Pass]:
         """Passes that make another network of it: their result is what the other passes' promises are about."""
-        return [p for p in self.passes if p.early and not p.preserves and p.name != SCHEDULE]
+        return [p for p in self.passes if p.early and not p.preserves]
 
     @property
     def unknown(self) -> list[str]:

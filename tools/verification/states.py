@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 
 from ...ir.analysis.training.network import network_parts
@@ -13,10 +11,9 @@ from ...ir.core.predicates import is_random
 from ...ir.core.program import Program
 from ...ir.core.wording import counted
 from ...ir.rewrite.seeds import SEED_ATTRIBUTES
-from .context import Context, NotApplicable, Property, differing
+from .context import Context, NotApplicable, Property
 from .promises import FREEZE, LESS_BN
 from .report import Result
-from .tolerance import Expected, compare
 
 
 class InitialState(Property):
@@ -31,9 +28,8 @@ class InitialState(Property):
         ours = c.program.state
         for name, variable in c.base.state.items():
             if name not in ours:
-                # An optimizer that another one replaces takes its slots along.
-                replaced = c.promises.unknown and variable.role != "weight"
-                if _is_used(c.base, name) and not replaced and not _idle(c, name):
+                gone = name in c.stated.gone or (c.promises.unknown and variable.role != "weight")
+                if _is_used(c.base, name) and not gone and not _idle(c, name):
                     return self.failed(f"'{name}' is missing")
                 continue
             theirs = ours[name]
@@ -42,32 +38,12 @@ class InitialState(Property):
             if bytes(theirs.data.view()) != bytes(variable.data.view()):
                 far = float(np.max(np.abs(_wide(theirs) - _wide(variable)), initial=0))
                 return self.failed(f"'{name}' starts off by {far:.3g}")
+        if c.promises.having(LESS_BN):
+            used = {name for graph in c.program.graphs.values() for name in graph.states}
+            for name in sorted(ours.keys() & c.original.state.keys() - used):
+                if _is_used(c.original, name):
+                    return self.failed(f"'{name}' is left, and nothing uses it")
         return self.passed(f"{counted(len(c.base.state), 'state')}, bit for bit")
-
-
-class ForwardState(Property):
-    """State that forward and backward write (BatchNorm statistics, hidden states) goes on with every micro-batch as
-    natively. The same arithmetic, so two units in the last place. That N micro-batches advance it N times, where one
-    step of the original advances it once, is the known difference of accumulation."""
-
-    name = "forward state"
-    promise = "statistics advance with every micro-batch, as natively"
-
-    def check(self, c: Context) -> Result:
-        c.needs_forward()
-        written = [n for n in c.reference.probe.written if n in c.subject.names]
-        if not written:
-            raise NotApplicable("forward and backward write no state")
-        deviations, shown = [], False
-        for _, ran, wanted in c.training:
-            # What a forward pass leaves is rounded as often as it was written.
-            unit = c.reference.probe.unit * 8 * c.length
-            near = {n: v * (1 + unit) if v.dtype.kind == "f" else v for n, v in wanted.expected.state.items()}
-            near = {n: np.asarray(v).astype(wanted.expected.state[n].dtype) for n, v in near.items()}
-            expected = Expected(wanted.expected.before, wanted.expected.state, partial(tuple, [near]))
-            deviations.append(compare(ran.state, expected, written))
-            shown = shown or bool(differing(dict(wanted.expected.before), wanted.expected.state, written))
-        return self.verdict(deviations, counted(len(written), "state"), shown=shown)
 
 
 class RandomDraws(Property):
@@ -96,41 +72,6 @@ class RandomDraws(Property):
             most = max(map(len, found), default=0)
             return self.failed(f"updates hold {counted(most, 'random node')}, those of the original {len(update)}")
         return self.passed(counted(len(network) + len(update), "random node"))
-
-
-class RemovedBatchNorms(Property):
-    """A BatchNorm that went away took its state along: no weight, slot or statistic of it is left in the program or
-    used by a graph, and all that is left is a part of the original's state, bit for bit. That the network without it
-    is trained right is shown by the other properties, for which it is the reference, and by its derivative."""
-
-    name = "removed BatchNorms"
-    promise = "removed BatchNorms leave no state"
-    runs_original = False
-
-    def check(self, c: Context) -> Result:
-        removal = c.promises.one(LESS_BN)
-        if removal is None:
-            raise NotApplicable("no pass removes BatchNorms")
-        if removal.options()["dry_run"]:
-            raise NotApplicable("less-bn was asked only to report")
-        gone = [n for n in c.original.state if n not in c.program.state]
-        if not gone and not any(report.changed for report in c.program.reports if report.name == LESS_BN):
-            raise NotApplicable("less-bn found no BatchNorm to remove")
-        if not gone:
-            return self.failed("no state of the original went away")
-        # Whatever else belongs to a removed layer: its name is the scope of its gamma and statistics.
-        layers = {n.rpartition(".")[0] for n in gone if c.original.state[n].role == "statistic"}
-        left = [
-            n
-            for n in c.program.state
-            if any(n == layer or f".{n}".find(f".{layer}.") >= 0 for layer in layers) and n in c.original.state
-        ]
-        used = {n for graph in c.program.graphs.values() for n in graph.states}
-        stray = sorted({*left, *(used & set(gone))})
-        if stray:
-            return self.failed(f"still there: {', '.join(stray[:3])}")
-        detail = f"{counted(len(layers), 'layer')}, {counted(len(gone), 'state')} gone"
-        return self.passed(detail)
 
 
 def _idle(c: Context, name: str) -> bool:

@@ -42,30 +42,24 @@ def read_verification(program: Path) -> Verification | None:
 
 
 def _verification(d: Document) -> Verification:
-    guilty = None if d["guilty"].value is None else _guilty(d["guilty"])
+    texts = ("pipeline", "data", "unmatched", "reference", "trains")
     return Verification(
         results=tuple(_result(r) for r in d["results"].list()),
-        pipeline=d["pipeline"].text(),
         seed=d["seed"].integer(0),
         cycles=d["cycles"].integer(0),
-        data=d["data"].text(),
-        guilty=guilty,
+        guilty=None if d["guilty"].value is None else _guilty(d["guilty"]),
         notes=d["notes"].texts(),
         versions={name: v.text() for name, v in d["versions"].items()},
         hashes={name: v.text() for name, v in d["hashes"].items()},
         seconds=d["seconds"].number(),
-        unmatched=d["unmatched"].text(),
-        reference=d["reference"].text(),
-        trains=d["trains"].text(),
+        **{name: d[name].text() for name in texts},
     )
 
 
 def _result(d: Document) -> Result:
     deviation = None if d["deviation"].value is None else _deviation(d["deviation"])
-    status = d["status"].one_of(STATUSES)
-    return Result(
-        d["name"].text(), status, d["detail"].text(), deviation, d["promise"].text(), d["seconds"].number()
-    )  # fmt: skip
+    name, detail, promise = (d[key].text() for key in ("name", "detail", "promise"))
+    return Result(name, d["status"].one_of(STATUSES), detail, deviation, promise, d["seconds"].number())
 
 
 def _deviation(d: Document) -> Deviation:
@@ -76,6 +70,5 @@ def _deviation(d: Document) -> Deviation:
 
 
 def _guilty(d: Document) -> Guilty:
-    return Guilty(
-        d["name"].text(), d["number"].integer(0), d["passes"].integer(0), _result(d["result"]), d["note"].text()
-    )
+    number, passes = d["number"].integer(0), d["passes"].integer(0)
+    return Guilty(d["name"].text(), number, passes, _result(d["result"]), d["note"].text())

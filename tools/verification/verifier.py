@@ -18,44 +18,44 @@ from ...ir.core.types import TensorType
 from ...ir.core.wording import agreed, counted, sentence
 from ...passes.framework.base import Pass
 from ...passes.framework.manager import InternalError, compile_program
+from ...passes.framework.pipeline import print_pipeline
 from ...passes.step.dynamic_loss_scale import scales_its_loss
 from ..judged import changed_by, trained_as, with_reports
 from ..original import check_original
-from .adapters import Adapters
-from .base import base_of, without
-from .cell_writes import CellWrites
 from .changes import stages_of
-from .clipping import Clipping
 from .context import Context, LeftOut, NotApplicable, Property
-from .cycles import DifferentMicroBatches, Losses, ShortCycle
 from .data import GIVE_DATA, file_batches, given_batches, random_batches
-from .derivative import Derivative
+from .derivative import Derivative, HandedGradients
 from .deterministic import without_dropout
-from .freezing import FrozenWeights
-from .groups import ParameterGroups
 from .half_precision import GradientsInHalfPrecision, is_mixed, overflows
-from .handed import HandedGradients
-from .linearity import LossScaleLinearity
 from .native import OTHERWISE, UntouchedFile
-from .overflow import Overflow, OverflowingData, ScaleRule
+from .overflow import Overflow
 from .probe import weighing_inputs
-from .progress import Progress, Silent
-from .promises import CLIP, LORA, LOSS_SCALE, MIXED, REPLACE, Promises, print_names, read_promises
+from .progress import Progress
+from .promises import CLIP, LOSS_SCALE, MIXED, REPLACE, Promises, read_promises
 from .reference import Batch, Reference
 from .repeating import beyond_doubt
 from .replaced import ReplacedOptimizers
 from .report import FAILED, LEFT_OUT, NOT_APPLICABLE, Guilty, Result, Verification
 from .scaled import HalfReference, ScaledReference, Scaling
-from .states import ForwardState, InitialState, RandomDraws, RemovedBatchNorms
+from .situations import (
+    Clipping,
+    DifferentMicroBatches,
+    FrozenWeights,
+    Losses,
+    LossScaleLinearity,
+    OtherWeights,
+    ShortCycle,
+)
+from .stated import Stated, state
+from .states import InitialState, RandomDraws
 
 log = logging.getLogger("boost_compile")
 
 
 PROPERTIES: tuple[Callable[[], Property], ...] = (
-    UntouchedFile, InitialState, DifferentMicroBatches, ShortCycle, Losses, ForwardState,
-    RandomDraws, Overflow, OverflowingData, ScaleRule, LossScaleLinearity, Clipping,
-    HandedGradients, ParameterGroups, FrozenWeights, RemovedBatchNorms, Derivative,
-    GradientsInHalfPrecision, Adapters, ReplacedOptimizers, CellWrites,
+    UntouchedFile, InitialState, DifferentMicroBatches, ShortCycle, Losses, RandomDraws, OtherWeights, FrozenWeights,
+    LossScaleLinearity, Clipping, Overflow, HandedGradients, Derivative, GradientsInHalfPrecision, ReplacedOptimizers,
 )  # fmt: skip
 """In the order in which they are checked and shown."""
 
@@ -94,12 +94,12 @@ def verify(
         raise OptionError("the original is compiled already: give the training graph that the program was made from")
     promises = read_promises(program)
     references = {} if references is None else references
-    job = _Job(original, data, cycles, seed, device, references, quick, progress or Silent())
+    job = _Job(original, data, cycles, seed, device, references, quick, progress or Progress())
     results, notes = job.check(program, promises)
     updates = next(r for r in results if r.name == DifferentMicroBatches.name)
     unmatched = updates.detail if updates.status == NOT_APPLICABLE else ""
     replaced = next(r for r in results if r.name == ReplacedOptimizers.name)
-    if promises.having(REPLACE) and replaced.status == NOT_APPLICABLE:
+    if REPLACE in job.made and replaced.status == NOT_APPLICABLE:
         unmatched = unmatched or replaced.detail
     guilty = None
     names = [r.name for r in results if r.failed and r.name != UntouchedFile.name]
@@ -109,8 +109,7 @@ def verify(
     taking = promises.having(CLIP) or promises.having(REPLACE)
     told += [handed.detail] if handed.status == NOT_APPLICABLE and taking and not unmatched else []
     derivative = next(r for r in results if r.name == Derivative.name)
-    judged_alone = all(p.name in (LORA, MIXED, REPLACE) for p in promises.network)
-    if derivative.status == NOT_APPLICABLE and not judged_alone and not unmatched:
+    if derivative.status == NOT_APPLICABLE and {*job.made} - {MIXED, REPLACE} and not unmatched:
         told.append(f"the changed network's gradients were not compared: {derivative.detail}")
     if bisect and names and promises.passes:
         guilty = _find_guilty(original, promises.passes, lambda prefix: job.failures(prefix, names))
@@ -143,22 +142,24 @@ class _Job:
     references: dict[Any, Reference]
     quick: bool
     progress: Progress
+    made: tuple[str, ...] = ()
 
     def check(
         self, program: Program, promises: Promises, only: Iterable[str] = (), prefix: str = ""
     ) -> tuple[list[Result], list[str]]:
         """The results of all properties, or of ``only`` those, up to the first failure; and notes."""
-        base = base_of(self.original, promises, program.target)
+        stated = state(self.original, program, promises)
+        base, self.made = stated.program, stated.made
         _same_inputs(base, program)
         try:
-            reference = self._reference(base, promises, program.target)
+            reference = self._reference(stated, program, promises)
         except AnatomyError as error:
             raise error.behind("this original cannot serve as a reference: ", AnatomyError) from error
         count = max(program.micro_batches(), 1) * self.cycles
         batches, notes = self._batches(base, promises, count)
         _check_data(reference, batches)
         context = Context(
-            self.original, base, program, promises, reference, batches, self.cycles, self.device, self.seed,
+            self.original, stated, program, promises, reference, batches, self.cycles, self.device, self.seed,
             quick=self.quick, progress=self.progress,
         )  # fmt: skip
         results = []
@@ -180,14 +181,15 @@ class _Job:
         results, _ = self.check(program, promises, names, prefix)
         return [r for r in results if r.failed]
 
-    def _reference(self, base: Program, promises: Promises, target: str) -> Reference:
+    def _reference(self, stated: Stated, program: Program, promises: Promises) -> Reference:
+        base = stated.program
         stages = stages_of(promises)
         given = (promises.weight, stages, promises.unscale)
         scaled = any(p.name == LOSS_SCALE for p in promises.passes)
-        key = (print_names(promises.network), base.pipeline, scaled, *given)
+        key = (print_pipeline(promises.network), base.pipeline, scaled, *given)
         if key not in self.references:
             if is_mixed(promises):
-                exact = without(self.original, promises, target, MIXED)
+                exact = state(self.original, program, promises, leave_out=MIXED).program
                 self.references[key] = ScaledReference(base, exact, self.device, *given)
             else:
                 half = scaled and _is_half(base)

@@ -1,1 +1,0 @@
-"""The table of operators: a file for each family, with both directions of each operator."""
