@@ -44,8 +44,6 @@ TWO = [
     (Run("own clip step", "mlp_momentum_decay", ""), f"{OWN_CLIP},data-parallel"),
     (Run("weighted", "token_cross_entropy_masked", "", micro=3), "data-parallel"),
     (Run("short", "mlp", "", micro=3, short=1), "data-parallel"),
-    (Run("sum", "mlp", "", cycles=2), "data-parallel{mean=false}"),
-    (Run("sum of cycles", "mlp", "", cycles=2, micro=3), "data-parallel{mean=false}"),
     (Run("skip-cycle", "mlp_adam", "", 5, 3, LATER), f"overflow-check,{SCALE},data-parallel"),
     (Run("skip-step", "mlp_adam", "", 5, 1, ((1, 1, 0), (2, 0, 0))), f"overflow-check,{SCALE},data-parallel"),
     (Run("skip-micro", "mlp_adam", "", 6, 3, DROPPED), f"overflow-check{{policy=skip-micro}},{SCALE},data-parallel"),
@@ -188,19 +186,6 @@ def test_each_rank_clips_its_own_before_the_sum(key: str) -> None:
             np.testing.assert_allclose(values[f"{run.key}/{c}/output/gradient_norm"], norm, rtol=LAST)
             ours = {name: values[f"{run.key}/{c}/state/{name}"] for name in expected}
             assert_close(ours, expected, cells.initial, FIRST if c == 0 else LAST)
-
-
-@pytest.mark.parametrize("key", ["sum", "sum of cycles"])
-def test_sums_are_the_mean_times_the_ranks(key: str) -> None:
-    run = run_of(key)
-    # The mean of a rank's micro-batches is a micro-batch of all their rows.
-    means = [
-        [tuple(np.concatenate(arrays) for arrays in zip(*of_rank, strict=True)) for of_rank in cycle]
-        for cycle in run.batches(2)
-    ]
-    expected = native.train_accumulated(run.case, means, "sum")
-    ours = users(run, job(2)[0], run.cycles - 1)
-    assert_close(ours, expected.states[-1], native.initial_state(run.case), FIRST)
 
 
 def test_frozen_cycles_reduce_what_they_train() -> None:

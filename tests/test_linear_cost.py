@@ -33,7 +33,7 @@ from boost_compile.passes.framework.pipeline import parse_pipeline
 from tests.linear_cost import Prepare, assert_linear
 from tests.synthetic import SHAPES, write
 
-SIZES = {"layers": (500, 1_000, 2_000), "wide": (200, 400, 800), "clipped": (60, 120, 240)}
+SIZES = {"layers": (250, 500, 1_000), "wide": (100, 200, 400), "clipped": (30, 60, 120)}
 PASSES = (
     "dead-code-elimination",
     "common-subexpression-elimination",

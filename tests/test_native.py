@@ -14,28 +14,11 @@ from mindspore import nn
 
 from tests import native
 from tests.boundary import slow
-from tests.ir.protos import mind_ir
 from tests.networks import CASES, build
 from tests.remember import forgetful
 
 BIT_EQUAL = ["mlp", "mlp_adam", "mlp_momentum_rate_list", "mlp_sens", "lenet_bn_adam", "gpt_tied", "lstm", "dropout"]
 MORE = ["mlp_adam_weight_decay", "mlp_rprop", "two_inputs", "branch"]
-
-
-@pytest.fixture(scope="module")
-def read_parameters() -> Callable[[Path], dict[str, np.ndarray]]:
-    messages = mind_ir()
-    dtypes = {1: np.float32, 6: np.int32, 7: np.int64, 9: np.bool_, 10: np.float16}
-
-    def read(path: Path) -> dict[str, np.ndarray]:
-        model = messages.ModelProto()
-        model.ParseFromString(path.read_bytes())
-        return {
-            p.name.split(":", 1)[1]: np.frombuffer(p.raw_data, dtypes[p.data_type]).reshape(list(p.dims))
-            for p in model.graph.parameter
-        }
-
-    return read
 
 
 @pytest.mark.parametrize("name", [*BIT_EQUAL, *slow(*MORE)])
@@ -45,17 +28,6 @@ def test_one_micro_batch_a_cycle_is_plain_training(name: str) -> None:
     run = native.train_accumulated(name, [[batch] for batch in batches])
     assert [cycle[0] for cycle in run.losses] == losses
     native.assert_equal(run.states[-1], state)
-
-
-@pytest.mark.parametrize("name", ["mlp_adam", "two_inputs", "lenet_bn", *slow("mlp", "gpt")])
-def test_identical_micro_batches_are_one_plain_step(name: str) -> None:
-    [batch] = CASES[name].batches(1)
-    _, state = native.train_steps(name, [batch])
-    run = native.train_accumulated(name, [[batch] * 4])
-    # The statistics of BatchNorm advance with every micro-batch and so differ; nothing that is trained depends on them.
-    reference = {k: v for k, v in state.items() if ".moving_" not in k}
-    ours = {k: v for k, v in run.states[-1].items() if ".moving_" not in k}
-    native.assert_equal(ours, reference)
 
 
 def test_a_cycle_is_the_mean_over_all_its_samples() -> None:
@@ -99,26 +71,6 @@ def test_statistics_advance_with_every_micro_batch() -> None:
     _, plain = native.train_steps(still, cycles[0])
     for name in ("bn1.moving_mean", "bn1.moving_variance", "bn2.moving_mean", "bn2.moving_variance"):
         np.testing.assert_array_equal(state[name], plain[name])
-
-
-@pytest.mark.parametrize(
-    "name", [*BIT_EQUAL, *MORE, "mlp_loss_scale_dynamic", "mlp_lamb", "frozen_prefix", "mlp_half_weights"]
-)
-def test_the_file_holds_the_initial_state(
-    name: str, exported: Callable[[str], Path], read_parameters: Callable[[Path], dict[str, np.ndarray]]
-) -> None:
-    in_file = read_parameters(exported(name))
-    native.assert_equal(in_file, native.initial_state(name))
-
-
-@pytest.mark.parametrize("name", [*BIT_EQUAL, *slow(*MORE)])
-def test_the_file_trains_like_the_cell(name: str, exported: Callable[[str], Path]) -> None:
-    batches = CASES[name].batches(3)
-    losses, state = native.train_steps(name, batches)
-    cell = nn.GraphCell(ms.load(str(exported(name))))
-    ours = [float(cell(*native.tensors(batch)).asnumpy()) for batch in batches]
-    assert ours == losses
-    native.assert_equal({p.name: p.asnumpy() for p in cell.get_parameters()}, state)
 
 
 def test_runs_do_not_share_parameters() -> None:

@@ -14,8 +14,8 @@ ROOT = Path(__file__).parents[1]
 TABLE = "ir/core/primitives/"
 STRUCTURE = named(Family.ORDER, Family.TUPLE, Family.CLOSURE)
 """The syntax of graphs: to ask whether a node is a Depend states no fact."""
-KNOWN = {name for name, known in PRIMITIVES.items() if replace(known, samples="") != Facts()} - STRUCTURE
-"""Not those of which the table says nothing but how they treat samples."""
+KNOWN = {name for name, known in PRIMITIVES.items() if replace(known, samples="", linear=()) != Facts()} - STRUCTURE
+"""Not those of which the table says nothing but how they treat samples, and what they are linear in."""
 ALIKE, SHARE = 3, 0.6
 """A collection says what a family says, or another collection, if they share so many primitives (of a family of two:
 both), and this share of the family, or of the smaller collection."""

@@ -51,12 +51,11 @@ def may_act(node: Node) -> bool:
 
 def written_operands(node: Node) -> tuple[int, ...]:
     """Positions of the operands that the node writes in place. For an effect of which the table says no writes: its
-    states, and what its result or a function's input is said to alias."""
-    writes = facts(node.op).writes
-    if writes:
+    states, and what its result or a function's input is said to alias; a view is memory, and writes none."""
+    if writes := (known := facts(node.op)).writes:
         count = len(node._operands)
         return writes if max(writes) < count else tuple(i for i in writes if i < count)
-    if node.op is CALL or not is_effect(node):
+    if node.op is CALL or known.view or not is_effect(node):
         return ()
     own = getattr(node.type, "ref", "")
     found = []

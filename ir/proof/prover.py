@@ -50,6 +50,7 @@ def _prove(original: Program, program: Program, terms: Terms, cycles: str) -> tu
         proof.alike = sides.alike
         if sides.averaged:
             proof.besides = of_the_last(sides.graph)
+            proof.claim += proof.besides
         expected = expect(sides, proof)
         frozen = expected.frozen
         if sides.averaged or expected.changed.statement is not None:

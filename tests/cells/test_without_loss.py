@@ -9,7 +9,6 @@ import mindspore as ms
 import numpy as np
 import pytest
 from boost_compile.tools import inspect, run
-from mindspore import nn
 
 import boost_compile as bc
 from tests.networks import state_of
@@ -64,20 +63,6 @@ def test_accumulated_it_returns_nothing_until_the_update(cell_file: Export) -> N
     checked = bc.Session(bc.compile(bc.load(cell_file("no_loss")), "gradient-accumulation{steps=2},overflow-check"))
     loss, overflow, scale = checked.cell(*map(ms.Tensor, first))
     assert (loss, bool(overflow), float(scale)) == (None, False, 1.0)
-
-
-@pytest.mark.parametrize("split", ["apply", "fused"])
-def test_one_file_runs_alike(cell_file: Export, tmp_path: Path, split: str) -> None:
-    program = bc.compile(bc.load(cell_file("no_loss")), f"gradient-accumulation{{steps=2,split={split}}}")
-    program.save(str(tmp_path / "alone.mindir"))
-    alone = nn.GraphCell(ms.load(str(tmp_path / "alone.mindir")))
-    session = bc.Session(program)
-    for batch in SHAPE.batches(4):
-        alone(*map(ms.Tensor, batch))
-        session.step(*batch)
-    state = session.state()
-    for name, value in state_of(alone).items():
-        np.testing.assert_array_equal(value, state[name])
 
 
 def test_the_commands_say_so(

@@ -503,18 +503,6 @@ class Table(nn.Cell):
         return self.loss(self.output(self.table(tokens).mean(1)), labels)
 
 
-class SparseGather(nn.Cell):
-    """A table that is gathered sparsely, and nothing else."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = ms.Parameter(np.ones((10, 4), np.float32), name="weight")
-        self.gather = ops.SparseGatherV2()
-
-    def construct(self, tokens):
-        return self.gather(self.weight, tokens, 0)
-
-
 class SensInput(nn.Cell):
     """The scale is an input of the cell, as in cells of older model libraries."""
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from boost_compile.passes.framework.manager import in_stages
+from boost_compile.passes.framework.pipeline import parse_pipeline
 
 import boost_compile as bc
 
@@ -23,7 +24,7 @@ PIPELINES = {
     "global-norm": "loss-scale{mode=static,init=1024.0},clip-gradients{by=global-norm,limit=1.0,report_norm=true}",
     "tensor-norm": "clip-gradients{by=tensor-norm,limit=1.0}",
     "value": "clip-gradients{by=value,limit=1.0}",
-    "centralize": "tag-gradient-centralization,lower-gradient-centralization",
+    "centralize": "gradient-centralization",
     "freeze": "gradient-freeze{groups=3,total_steps=20}",
     "group-scale": "group-loss-scale{groups=2},gradient-accumulation{steps=2}",
     "still": "freeze{match=[*bias]}",
@@ -70,10 +71,11 @@ class Job:
 
 
 def passes(job: Job) -> set[str]:
-    """The names of the passes of a job's pipeline; none where it runs the exported file."""
+    """The names of the passes of a job's pipeline, and of their stages; none where it runs the exported file."""
     if job.pipeline == NATIVE:
         return set()
-    return set(re.sub(r"{[^}]*}", "", PIPELINES[job.pipeline]).split(","))
+    named = parse_pipeline(PIPELINES[job.pipeline])
+    return {p.name for p in [*named, *in_stages(named)]}
 
 
 def compiled(job: Job, exported: bc.Program, target: str | None, scratch: Path) -> bc.Program:

@@ -53,13 +53,6 @@ def test_a_process_by_itself_trains_as_without(exported: Exported, case: str) ->
         assert_equal(trained(compiled(path, adasum), case, 3), trained(compiled(path, without), case, 3))
 
 
-def test_a_process_by_itself_with_other_passes(exported: Exported) -> None:
-    others = "gradient-accumulation{steps=2},loss-scale{mode=dynamic},gradient-freeze{groups=2,type=interval}"
-    without = trained(compiled(exported("mlp_adam"), others), "mlp_adam", 6)
-    state = trained(compiled(exported("mlp_adam"), others, "adasum{devices_per_group=2}"), "mlp_adam", 6)
-    assert_equal(state, without)
-
-
 @pytest.mark.parametrize("other", OTHERS)
 @pytest.mark.parametrize("adasum", ["adasum", "adasum{devices_per_group=2}"])
 def test_order_does_not_matter(exported: Exported, adasum: str, other: str) -> None:
@@ -119,15 +112,6 @@ def test_a_check_that_only_its_device_knows_is_reported(exported: Exported) -> N
     program.target = "gpu"
     report = bc.compile(program, "adasum").reports[-1]
     assert any("own overflow check" in miss.reason for miss in report.misses)
-
-
-def test_it_survives_a_file(exported: Exported, tmp_path: Path) -> None:
-    program = compiled(exported("mlp"), "adasum{devices_per_group=2},overflow-check")
-    program.save(str(tmp_path / "program.boost"))
-    again = bc.load(tmp_path / "program.boost")
-    assert not diff(program, again)
-    for options in ("clip-gradients", "gradient-accumulation{steps=2}"):
-        assert not diff(bc.compile(program, options), bc.compile(again, options))
 
 
 def test_no_self_contained_form(exported: Exported, tmp_path: Path) -> None:

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from boost_compile.ir.core.errors import OptionError, PassError
-from boost_compile.passes.batch_size import BatchSize
+from boost_compile.ir.core.errors import PassError
 
 import boost_compile as bc
 from tests import native
@@ -138,19 +137,6 @@ def test_a_batch_of_one_is_refused_in_training(exported: Exported) -> None:
     one = bc.compile(bc.load(str(exported("mlp"))), "batch-size{size=1}")
     with pytest.raises(PassError, match="exported with a batch of 1"):
         bc.compile(one, "batch-size{size=4}")
-
-
-@pytest.mark.parametrize("options", [{}, {"size": 4, "dynamic": True}])
-def test_size_or_dynamic(options: dict[str, object]) -> None:
-    with pytest.raises(OptionError, match="either size or dynamic"):
-        BatchSize(**options)  # type: ignore[arg-type]
-
-
-def test_the_original_is_left_as_it_is(exported: Exported) -> None:
-    program = bc.load(str(exported("mse_rows")))
-    before = sizes(program.graphs["step"])
-    bc.compile(program, "batch-size{size=6}")
-    assert sizes(program.graphs["step"]) == before
 
 
 # -- forward graphs: a sample's result does not depend on how many there are -----------------------------------------

@@ -11,7 +11,7 @@ import pytest
 
 import boost_compile as bc
 from tests import reference
-from tests.boundary import assert_same_training, check, every_other, slow, train, train_file, train_unpacked
+from tests.boundary import assert_same_training, check, every_other, slow, train, train_file, train_in, train_unpacked
 from tests.compare import assert_equal
 from tests.networks import CASES, Batch
 from tests.reference import Clip, LossScale, Run, overflowing
@@ -217,6 +217,40 @@ def test_everything_at_once_in_the_file_alone(exported: Exported, tmp_path: Path
     assert_same_training(alone, train_unpacked(program, source, data))
 
 
+ALONE = [
+    ("mlp_adam", "gradient-accumulation{steps=4,split=fused},overflow-check{policy=skip-micro}", ""),
+    ("lenet_bn_decay", "gradient-accumulation{steps=4},group-loss-scale{groups=3,init=[4,8192,64],window=4}", ""),
+    ("sample_weights_adam", "gradient-accumulation{steps=4,reduction=weighted,weight=inputs2,split=fused}", ""),
+    ("lenet_bn_decay", "gradient-accumulation{steps=2},clip-gradients{by=tensor-norm,limit=0.01}", ""),
+    ("lenet_bn_decay", "gradient-accumulation{steps=2},clip-gradients{by=value,limit=0.01}", ""),
+    ("scaled_dynamic", "legalize,gradient-accumulation{steps=2,split=fused}", ""),
+    ("lenet_bn", 'gradient-freeze{train=["*","fc*","conv*"],strategy=[1,0,2],after=repeat}', ""),
+    ("mlp", "normalised-head", "normalised-head"),
+    ("residual_in_place", "less-bn", "less-bn"),
+]
+"""Network, pipeline, and the passes that make another network of it."""
+
+
+@pytest.mark.parametrize(("name", "passes", "network"), ALONE)
+def test_a_file_alone_and_a_session_that_goes_on_train_alike(
+    exported: Exported, tmp_path: Path, name: str, passes: str, network: str
+) -> None:
+    """In plain MindSpore, and from a checkpoint in the middle, which holds whatever the passes keep."""
+    source = bc.load(str(exported(name)))
+    program = bc.compile(source, passes)
+    users = bc.compile(source, network) if network else source
+    data = data_for(name, program.micro_batches(), any(what in passes for what in ("check", "scale", "legalize")))
+    program.save(str(tmp_path / "whole.mindir"))
+    ours = train_unpacked(program, users, data)
+    assert_same_training(train_file(tmp_path / "whole.mindir", users, data), ours)
+    assert any((ours[-1].state[n] != ours[0].state[n]).any() for n in ours[0].state)
+    session, again = bc.Session(program, device="CPU"), bc.Session(program, device="CPU")
+    train_in(session, users, data[:3])
+    session.save(tmp_path / "midway.safetensors")
+    again.load_state(tmp_path / "midway.safetensors")
+    assert_same_training(train_in(again, users, data[3:]), train_in(session, users, data[3:]))
+
+
 @pytest.mark.parametrize("split", ["apply", "fused"])
 def test_a_saved_program_trains_the_same(exported: Exported, tmp_path: Path, split: str) -> None:
     source = bc.load(str(exported("mlp_adam_decay")))
@@ -237,6 +271,7 @@ def test_with_a_weighted_mean(exported: Exported, split: str, policy: str) -> No
     source = bc.load(str(exported(name)))
     data = [list(cycle) for cycle in CASES[name].cycles(6, 3)]
     data[1][0], data[3][2] = overflowing(data[1][0]), overflowing(data[3][2])
+    data[4] = data[4][:2]  # divided by its own weights
     accumulate = f"gradient-accumulation{{steps=3,reduction=weighted,weight=inputs2,split={split}}}"
     _, *others = pipeline(f"3-{split}", policy, "dynamic", "clipped", "centred")
     run = reference.train(

@@ -15,7 +15,7 @@ import pytest
 import boost_compile as bc
 from tests import native
 from tests.boundary import every_other, slow, with_splits
-from tests.compare import assert_close, assert_equal
+from tests.compare import assert_close
 from tests.networks import CASES, names
 from tests.passes.accumulated import THREE_CYCLES, accumulated, accumulators, check, train
 
@@ -77,35 +77,6 @@ def test_other_cycle_lengths(exported: Exported, name: str, steps: int, split: s
     check(name, exported(name), steps, split=split)
 
 
-@pytest.mark.parametrize("split", ["apply", "fused"])
-def test_the_sum_of_gradients(exported: Exported, split: str) -> None:
-    check("mlp", exported("mlp"), 3, reduction="sum", split=split)
-
-
-@pytest.mark.parametrize(("name", "split"), every_other(["mlp_adam", "gpt", "two_inputs"], ["apply", "fused"]))
-def test_identical_micro_batches_are_one_original_step(exported: Exported, name: str, split: str) -> None:
-    case = CASES[name]
-    [batch] = case.batches(1)
-    original = bc.Session(bc.load(str(exported(name))))
-    original.step(*batch)
-    [ours] = train(accumulated(exported(name), 4, split=split), [[batch] * 4])
-    assert_equal(ours, original.state())
-
-
-@pytest.mark.parametrize("split", ["apply", "fused"])
-def test_batchnorm_statistics_advance_with_every_micro_batch(exported: Exported, split: str) -> None:
-    program = accumulated(exported("lenet_bn"), 4, split=split)
-    session = bc.Session(program)
-    statistics = [name for name, v in program.state.items() if v.role == "statistic"]
-    assert statistics
-    before = session.state()
-    for batch in CASES["lenet_bn"].batches(4):
-        session.step(*batch)
-        after = session.state()
-        assert all((after[name] != before[name]).any() for name in statistics)
-        before = after
-
-
 @pytest.mark.parametrize(("length", "split"), every_other([1, 2, 3], ["apply", "fused"]))
 def test_a_short_cycle_divides_by_its_real_count(exported: Exported, split: str, length: int) -> None:
     case = CASES["lenet_bn"]
@@ -155,39 +126,6 @@ def test_micro_batches_draw_different_dropout_masks(exported: Exported) -> None:
         sums.append(session.state()["accum.hidden.weight"])
     assert not np.array_equal(sums[1], 2 * sums[0])
     assert not np.array_equal(sums[2] - sums[1], sums[1] - sums[0])
-
-
-def test_dropout_keeps_the_expected_gradient(exported: Exported) -> None:
-    """Over many micro-batches of one input the mean accumulated gradient nears the exact expectation's: half of two
-    long cycles agree far better than two short ones."""
-    [batch] = CASES["dropout"].batches(1)
-    program = accumulated(exported("dropout"), 400)
-    session = bc.Session(program, seed=1)
-    sums = {}
-    for i in range(399):
-        session.step(*batch)
-        if i + 1 in (1, 2, 200):
-            sums[i + 1] = session.state()["accum.output.bias"].astype("f8")
-    total = session.state()["accum.output.bias"].astype("f8")
-    one, two = sums[1], sums[2] - sums[1]
-    long_one, long_two = sums[200] / 200, (total - sums[200]) / 199
-    assert np.linalg.norm(long_one - long_two) < 0.5 * np.linalg.norm(one - two)
-
-
-def test_the_report_counts_weights_and_names_the_frozen(exported: Exported) -> None:
-    program = accumulated(exported("frozen_prefix"), 4)
-    [report] = program.reports
-    trained = [v.name for v in program.state.values() if v.role == "accumulator"]
-    assert report.matched == report.changed == len(trained) > 0
-    frozen = {m.site for m in report.misses}
-    assert frozen == {name for name in program.state if name.startswith("frozen.")}
-    assert not any(f"accum.{name}" in program.state for name in frozen)
-
-
-def test_accumulating_twice_is_refused(exported: Exported) -> None:
-    program = accumulated(exported("mlp"), 2)
-    with pytest.raises(bc.Error, match="one step graph"):
-        bc.compile(program, "gradient-accumulation{steps=2}")
 
 
 def test_a_forward_graph_is_refused_with_the_way_to_export(tmp_path: Path) -> None:

@@ -8,14 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from boost_compile.ir.analysis.training.anatomy import anatomy
 from boost_compile.ir.analysis.training.gradient_path import gradient_paths
-from boost_compile.ir.analysis.training.network import BACKWARD, network_parts
 from boost_compile.ir.core.variants import Choice
 from boost_compile.ir.text import parse_program, print_program
 
 import boost_compile as bc
-from tests import boundary
 from tests.networks import CASES, names
 
 FREEZE = "gradient-freeze{groups=4,type=continuous,probability=0.5,total_steps=20}"
@@ -92,31 +89,6 @@ def test_each_cycle_trains_the_rest_as_without_freezing(name: str, pipeline: str
     assert len(seen) > 1
 
 
-WEIGHTED = "gradient-accumulation{steps=2,reduction=weighted,weight=loss}"
-
-
-@pytest.mark.parametrize("pipeline", ["", ACCUMULATE, FUSED, WEIGHTED, "overflow-check,clip-gradients,loss-scale"])
-def test_the_backward_part_holds_only_what_trained_weights_need(pipeline: str, exported: Any) -> None:
-    source = bc.load(str(exported("lenet_bn")))
-    found = anatomy(source.graphs["step"])
-    program = bc.compile(source, f"{pipeline},{FREEZE}" if pipeline else FREEZE)
-    for k in range(1, program.schedule.num_variants):
-        frozen = frozen_in(program, k)
-        needed: set[str] = set()
-        stack = [g for w in found.weights if w.name not in frozen for g in w.gradient]
-        while stack:
-            node = stack.pop()
-            if node.name not in needed and found.part(node) == BACKWARD:
-                needed.add(node.name)
-                stack.extend(v for v in node.operands if v in found.parts)
-        for name, graph in program.graphs.items():
-            if name.endswith(f".{k}") and graph.inputs:
-                parts = network_parts(graph)
-                own = {n.name for n in graph if parts.get(n) == BACKWARD and n.origin is None}
-                assert own, name
-                assert own <= needed, (name, sorted(own - needed)[:5])
-
-
 @pytest.mark.parametrize(("kind", "number"), [("continuous", 0), ("interval", 1)])
 @pytest.mark.parametrize(
     ("groups", "probability", "total"), [(4, 0.7, 300), (10, 0.5, 1000), (3, 0.2, 50), (2, 0.9, 40)]
@@ -182,51 +154,6 @@ def test_groups_and_strategy_by_hand(
     assert seen == sequence
 
 
-def test_a_repeated_sequence_by_a_file_of_its_own(exported: Any, tmp_path: Path) -> None:
-    """The self-contained file looks the variant up in a table that begins again."""
-    source = bc.load(str(exported("lenet_bn")))
-    program = bc.compile(source, 'gradient-freeze{train=["*","fc*","conv*"],strategy=[1,0,2],after=repeat}')
-    program.save(str(tmp_path / "alone.mindir"))
-    data = [[batch] for batch in CASES["lenet_bn"].batches(5)]
-    boundary.assert_same_training(
-        boundary.train(program, program, data), boundary.train_file(tmp_path / "alone.mindir", program, data)
-    )
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ('train=["*"]', "one group never changes"),
-        ('train=["*","fc9*"]', "group 'fc9*' trains nothing: no weight has such a name"),
-        ('train=["*","*.weight|*"]', "trains all"),
-        ('train=["fc*","conv*"],strategy=[0,2]', "strategy names group 2; of 2 groups the last is 1"),
-        ("groups=10,strategy=[0,9]", "strategy names group 9, but the network has only 4 groups"),
-    ],
-)
-def test_groups_by_hand_that_do_not_fit(options: str, message: str, exported: Any) -> None:
-    with pytest.raises(bc.Error, match=re.escape(message)):
-        bc.compile(bc.load(str(exported("lenet_bn"))), f"gradient-freeze{{{options}}}")
-
-
-def test_a_norm_is_that_of_what_is_trained(exported: Any) -> None:
-    """Plain SGD with rate r moves a weight by r times its clipped gradient: the moves must have the norm r * limit."""
-    limit = 0.01
-    program = bc.compile(bc.load(str(exported("mlp_sgd"))), f"clip-gradients{{limit={limit}}},{FREEZE}")
-    session = bc.Session(program)
-    frozen = frozen_in(program, 1)
-    assert frozen
-    for batch in CASES["mlp_sgd"].batches(4):
-        k = session.variant
-        before = session.state()
-        session.step(*batch)
-        after = session.state()
-        rate = float(np.ravel(after["learning_rate"])[0])
-        weights = [n for n, v in program.state.items() if v.trainable]
-        moved = np.sqrt(sum(np.sum(np.square(after[n].astype(np.float64) - before[n])) for n in weights))
-        assert moved == pytest.approx(rate * limit, rel=1e-4)
-        assert all(np.array_equal(before[n], after[n]) for n in frozen) == (k == 1)
-
-
 def test_training_resumes_in_the_middle_of_the_sequence(exported: Any, tmp_path: Path) -> None:
     program = bc.compile(bc.load(str(exported("lenet_bn"))), f"{ACCUMULATE},{FREEZE}")
     batches = CASES["lenet_bn"].batches(12)
@@ -260,26 +187,6 @@ def test_a_short_cycle_is_flushed_by_its_variant(exported: Any) -> None:
     assert result.graph == "apply.2"
     assert not differing(before, session.state()) & frozen
     assert session.variant == 3
-
-
-def test_few_layers_make_few_groups(exported: Any) -> None:
-    program = bc.compile(bc.load(str(exported("mlp"))), "gradient-freeze{groups=10}")
-    assert program.schedule.num_variants == 2
-    assert any("2 groups" in miss.reason for miss in program.reports[-1].misses)
-
-
-def test_what_is_frozen_already_says_so(exported: Any) -> None:
-    source = bc.load(str(exported("mlp")))
-    program = bc.compile(source, FREEZE)
-    with pytest.raises(bc.Error, match="variants already"):
-        bc.compile(program, FREEZE)
-
-
-def test_the_schedule_survives_text_and_directory(exported: Any, tmp_path: Path) -> None:
-    program = bc.compile(bc.load(str(exported("lenet_bn"))), f"{ACCUMULATE},{FREEZE}")
-    program.save(str(tmp_path / "p.boost"))
-    assert bc.load(str(tmp_path / "p.boost")).schedule == program.schedule
-    assert parse_program(print_program(program)).schedule == program.schedule
 
 
 @pytest.mark.slow

@@ -10,19 +10,14 @@ from pathlib import Path
 import mindspore as ms
 import numpy as np
 import pytest
-from boost_compile.ir.core.errors import OptionError, PassError
 
 import boost_compile as bc
 from tests import reference
 from tests.boundary import (
     Seen,
-    assert_same_training,
     check,
-    moved_only_statistics,
     slow,
     train,
-    train_file,
-    train_in,
     train_unpacked,
 )
 from tests.compare import State, assert_equal
@@ -34,7 +29,6 @@ Exported = Callable[[str], Path]
 
 THREE = "group-loss-scale{groups=3,init=[4,8192,64]}"
 TWO = "group-loss-scale{groups=2,init=[2048,4]}"
-ACCUMULATE = "gradient-accumulation{steps=3,reduction=mean}"
 
 NETWORKS = {
     "mlp_adam": TWO,
@@ -55,8 +49,6 @@ NETWORKS = {
     "residual_after": "group-loss-scale{groups=5,init=[4,8192,64,1,512]}",
 }
 SLOW = {"gpt": THREE, "resnet18": THREE, "vit": THREE, "mobilenet_v2": THREE, "clip_global_norm": TWO, "penalized": TWO}
-INTERLEAVED = 'group-loss-scale{match=["conv1*|fc1*|bn2*","*"],init=[2048,4]}'
-BACKWARDS = 'group-loss-scale{match=["fc*","bn2*|conv2*","*"],init=[2048,4,64]}'
 
 
 def scales_of(seen: Seen) -> tuple[float, ...]:
@@ -72,14 +64,6 @@ def test_training_keeps_every_bit(exported: Exported, name: str) -> None:
     source = bc.load(str(exported(name)))
     data = CASES[name].cycles(2, 1)
     ours = train(bc.compile(source, {**NETWORKS, **SLOW}[name]), source, data)
-    assert_same_user_training(ours, train(source, source, data))
-
-
-@pytest.mark.parametrize("groups", [INTERLEAVED, BACKWARDS])
-def test_groups_by_name_need_no_order(exported: Exported, groups: str) -> None:
-    source = bc.load(str(exported("lenet_bn_decay")))
-    data = CASES["lenet_bn_decay"].cycles(2, 1)
-    ours = train(bc.compile(source, groups), source, data)
     assert_same_user_training(ours, train(source, source, data))
 
 
@@ -125,39 +109,6 @@ def assert_same_user_training(ours: Sequence[Seen], plain: Sequence[Seen]) -> No
         assert a.updated
         np.testing.assert_array_equal(a.losses, b.losses)
         assert_equal(a.state, b.state)
-
-
-@pytest.mark.parametrize(
-    ("name", "groups", "scales"),
-    [
-        ("lenet_bn", THREE, (4.0, 8192.0, 64.0)),
-        ("residual_after", NETWORKS["residual_after"], (4.0, 8192.0, 64.0, 1.0, 512.0)),
-        ("recurrence_unrolled", THREE, (4.0, 8192.0, 64.0)),
-        ("gpt_tied", THREE, (4.0, 8192.0, 64.0)),
-        ("lenet_bn", INTERLEAVED, (2048.0, 4.0)),
-    ],
-)
-def test_each_gradient_has_the_scale_of_its_group(
-    exported: Exported, name: str, groups: str, scales: Sequence[float]
-) -> None:
-    """The accumulators hold the gradients before they are unscaled."""
-    source = bc.load(str(exported(name)))
-    [batch] = CASES[name].batches(1)
-    sums = []
-    for passes in (ACCUMULATE, f"{ACCUMULATE},{groups}"):
-        program = bc.compile(source, passes)
-        session = bc.Session(program)
-        result = session.step(*batch)
-        state = session.state()
-        sums.append({n: state[n] for n, variable in program.state.items() if variable.role == "accumulator"})
-    assert result.loss_scales == tuple(scales)
-    assert result.loss_scale is None
-    members = [program.state[f"loss_scale.group{k}.value"].info["weights"] for k in range(len(scales))]
-    group = {weight: k for k, weights in enumerate(members) for weight in weights}
-    assert set(group.values()) == set(range(len(scales)))
-    for accumulator, value in sums[0].items():
-        scale = np.float32(scales[group[program.state[accumulator].weight]])
-        np.testing.assert_array_equal(sums[1][accumulator], scale * value, err_msg=accumulator)
 
 
 # -- overflow -------------------------------------------------------------------------------------------------------
@@ -223,21 +174,6 @@ def test_each_group_follows_upstreams_rule(exported: Exported, split: str, windo
         np.testing.assert_allclose(kept, [float(o % 1) for o in model.octaves], rtol=1e-6)
         for name in after:
             assert not name.startswith("accum.") or not after[name].any()
-
-
-def test_a_group_at_its_minimum_passes_the_blame_on(exported: Exported) -> None:
-    """What overflows before the derivative reaches the group, its own scale cannot mend."""
-    source = bc.load(str(exported("lenet_bn_decay")))
-    program = bc.compile(source, "gradient-accumulation{steps=2},group-loss-scale{groups=3,init=[1,1,64],window=4}")
-    weight = program.state["loss_scale.group0.value"].info["weights"][0]
-    session = bc.Session(program)
-    model = Upstream((1, 1, 64), 4)
-    for cycle in CASES["lenet_bn_decay"].cycles(4, 2):
-        session.step(*cycle[0])
-        session.load_state({f"accum.{weight}": np.full_like(session.state()[f"accum.{weight}"], np.inf)}, strict=False)
-        assert session.step(*cycle[1]).loss_scales == model.applied()
-        model.cycle([0])
-    assert model.applied()[2] < 64
 
 
 @pytest.mark.parametrize("scales", [(2.0**24, 1.0), (1.0, 2.0**24)])
@@ -350,27 +286,6 @@ def test_where_it_is_not_known_whose_overflow_it_is_all_shrink(exported: Exporte
     assert scales_of(third) == model.applied()
 
 
-def test_the_scales_are_state(exported: Exported, tmp_path: Path) -> None:
-    """A checkpoint between two powers of two goes on to the same growth; the file alone trains the same."""
-    source = bc.load(str(exported("lenet_bn_decay")))
-    program = bc.compile(source, f"{ACCUMULATE},group-loss-scale{{groups=3,init=[4,8192,64],window=6}}")
-    data = [list(cycle) for cycle in CASES["lenet_bn_decay"].cycles(9, 3)]
-    data[2][1] = overflowing(data[2][1])
-    session = bc.Session(program)
-    ours = train_in(session, source, data[:5])
-    session.save(tmp_path / "midway.safetensors")
-    again = bc.Session(program)
-    again.load_state(tmp_path / "midway.safetensors")
-    rest = train_in(session, source, data[5:])
-    assert_same_training(train_in(again, source, data[5:]), rest)
-    program.save(str(tmp_path / "program.boost"))
-    program.save(str(tmp_path / "whole.mindir"))
-    assert_same_training(train(bc.load(str(tmp_path / "program.boost")), source, data), [*ours, *rest])
-    assert_same_training(train_file(tmp_path / "whole.mindir", source, data), [*ours, *rest])
-    assert len({scales_of(seen) for seen in [*ours, *rest]}) >= 3
-    moved_only_statistics(ours[1], ours[2], source)
-
-
 def test_training_that_skips_forever_ends(exported: Exported) -> None:
     source = bc.load(str(exported("mlp")))
     session = bc.Session(bc.compile(source, "overflow-check{max_skipped=2},group-loss-scale{groups=2,init=[64,256]}"))
@@ -382,62 +297,3 @@ def test_training_that_skips_forever_ends(exported: Exported) -> None:
 
 
 # -- errors and reports ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("passes", ["loss-scale,group-loss-scale", "group-loss-scale,loss-scale"])
-def test_one_scale_or_one_for_each_group(exported: Exported, passes: str) -> None:
-    source = bc.load(str(exported("mlp")))
-    with pytest.raises(PassError, match=r"ask for loss-scale or group-loss-scale, and once"):
-        bc.compile(source, passes)
-    first, second = passes.split(",")
-    with pytest.raises(PassError, match="scales its loss already"):
-        bc.compile(bc.compile(source, first), second)
-    with pytest.raises(PassError, match="scales its loss already"):
-        bc.compile(bc.compile(source, "group-loss-scale"), "group-loss-scale{groups=2}")
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ("window=3", "'window' must be even"),
-        ("min=3", "'min' must be a power of two"),
-        ("max=1000", "'max' must be a power of two"),
-        ("init=[0.5]", "not between min=1 and max"),
-        ("init=[]", "'init' is empty"),
-        ('match=["*"]', "one group is what loss-scale is for"),
-        ("groups=1", "at least 2"),
-    ],
-)
-def test_options_are_checked(exported: Exported, options: str, message: str) -> None:
-    with pytest.raises(OptionError, match=message):
-        bc.compile(bc.load(str(exported("mlp"))), f"group-loss-scale{{{options}}}")
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ('match=["hidden*","nothing*|output.weight"]', "weight 'output.bias' is in no group"),
-        ('match=["*","hidden*"]', r"group 'hidden\*' has no weight of its own"),
-        ("groups=2,init=[1,2,4]", "init has 3 scales for 2 groups"),
-    ],
-)
-def test_groups_must_hold_all_weights(exported: Exported, options: str, message: str) -> None:
-    with pytest.raises(PassError, match=message):
-        bc.compile(bc.load(str(exported("mlp"))), f"group-loss-scale{{{options}}}")
-
-
-def test_a_network_of_one_layer_has_no_groups(exported: Exported) -> None:
-    with pytest.raises(PassError, match="1 layer with trained weights"):
-        bc.compile(bc.load(str(exported("transcription"))), "group-loss-scale")
-
-
-def test_the_report_names_the_groups(exported: Exported) -> None:
-    program = bc.compile(bc.load(str(exported("mlp"))), "group-loss-scale")
-    report = next(r for r in program.reports if r.name == "group-loss-scale")
-    assert report.statistics["group 0"] == "2 weights (hidden.weight, hidden.bias)"
-    assert report.statistics["group 1"] == "2 weights (output.weight, output.bias)"
-    assert "4 gradients in 2 groups" in report.summary
-    [miss] = report.misses
-    assert miss.site == "groups"
-    assert "the network has 2 layers with trained weights" in miss.reason
-    assert "overflow-check" in {r.name for r in program.reports}

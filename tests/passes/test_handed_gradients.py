@@ -141,8 +141,13 @@ def session(network: type[Net], passes: str) -> bc.Session:
     return bc.Session(bc.compile(bc.capture(cell(network), batches()[0]), passes), share=False)
 
 
-@pytest.mark.parametrize("network", NETWORKS)
-@pytest.mark.parametrize("more", ["", ",loss-scale?,overflow-check,clip-gradients{limit=1e6}"], ids=["", "scaled"])
+SCALED = ",loss-scale?,overflow-check,clip-gradients{limit=1e6}"
+
+
+@pytest.mark.parametrize(
+    ("network", "more"),
+    [*((n, "") for n in NETWORKS), (ForwardValue, SCALED), (TheWeight, SCALED), (InputAlone, SCALED)],
+)
 def test_what_is_handed_is_averaged(network: type[Net], more: str) -> None:
     """One update from the same state is affine in the gradient: from the mean it leads to the mean of both."""
     first, second = (natively(network, [x]) for x in batches())

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +19,7 @@ from tests import native
 from tests.boundary import slow, with_splits
 from tests.compare import assert_close, assert_equal
 from tests.networks import CASES, Batch, build, names, state_of
-from tests.passes.accumulated import ONE_CYCLE, THREE_CYCLES, accumulated, accumulators, check
+from tests.passes.accumulated import ONE_CYCLE, accumulated, accumulators, check
 
 Exported = Callable[[str], Path]
 State = dict[str, np.ndarray]
@@ -116,60 +115,6 @@ def test_gradients_that_pass_through_shared_functions_are_told_apart(exported: E
 @pytest.mark.parametrize(("name", "split"), with_splits(NATIVE, fused=["hidden_state", "branch_state", "regularized"]))
 def test_native_accumulation(exported: Exported, name: str, split: str) -> None:
     check(name, exported(name), 2, cycles=2, split=split)
-
-
-@pytest.mark.parametrize("name", ["regularized", "stopped_target"])
-def test_the_sum_counts_gradients_that_no_input_changes(exported: Exported, name: str) -> None:
-    check(name, exported(name), 3, cycles=1, reduction="sum")
-
-
-@pytest.mark.parametrize(
-    ("name", "split"),
-    with_splits(["gated_update", "in_place", "hidden_state", "meters"], fused=["gated_update", "meters"]),
-)
-def test_one_file_runs_alike(exported: Exported, tmp_path: Path, name: str, split: str) -> None:
-    import mindspore as ms
-    from mindspore import nn
-
-    program = accumulated(exported(name), 2, split=split)
-    batches = CASES[name].batches(4)
-    program.save(str(tmp_path / "alone.mindir"))
-    alone = nn.GraphCell(ms.load(str(tmp_path / "alone.mindir")))
-    for batch in batches:
-        alone(*native.tensors(batch))
-    ours = run(program, batches)
-    assert_close(of(state_of(alone), ours), ours, by_the_cell(name, 3)[0], THREE_CYCLES)
-
-
-@pytest.mark.parametrize("split", ["apply", "fused"])
-def test_meters_see_every_micro_batch(exported: Exported, split: str) -> None:
-    program = accumulated(exported("meters"), 2, split=split)
-    session = bc.Session(program)
-    losses: list[Any] = [session.step(*batch).loss for batch in CASES["meters"].batches(4)]
-    smooth = 0.0
-    for loss in losses:
-        smooth = 0.5 * smooth + 0.5 * loss
-    state = session.state()
-    assert state["total"] == pytest.approx(sum(losses), rel=1e-6)
-    assert state["smooth"] == pytest.approx(smooth, rel=1e-6)
-    assert {program.state[n].role for n in ("total", "smooth")} == {"statistic"}
-
-
-@pytest.mark.parametrize("split", ["apply", "fused"])
-def test_a_memory_passes_from_micro_batch_to_micro_batch(exported: Exported, split: str) -> None:
-    """The second micro-batch's memory is what the original step makes of the first one's, at the old weights."""
-    one, two = CASES["keep_memory"].batches(2)
-    original = bc.Session(bc.load(str(exported("keep_memory"))))
-    before = original.state()
-    original.step(*one)
-    middle = original.state()["memory"]
-    original.load_state({**before, "memory": middle})
-    original.step(*two)
-    session = bc.Session(accumulated(exported("keep_memory"), 2, split=split))
-    session.step(*one)
-    np.testing.assert_array_equal(session.state()["memory"], middle)
-    session.step(*two)
-    np.testing.assert_array_equal(session.state()["memory"], original.state()["memory"])
 
 
 def test_metrics_stand_among_the_results_of_every_micro_batch(exported: Exported) -> None:

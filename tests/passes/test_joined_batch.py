@@ -239,6 +239,7 @@ def test_the_verdict_on_the_zoo(exported: Exported, name: str) -> None:
     assert_close(ours.state, big, native.initial_state(name), 1e-4)
 
 
+@pytest.mark.slow
 def test_every_network_has_a_verdict(exported: Exported) -> None:
     for name in names(runs_on_cpu=True):
         try:

@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,16 +19,14 @@ from boost_compile.ir.core.graph import Node, tensor_type
 from boost_compile.ir.core.primitives import PRIMITIVES
 from boost_compile.ir.core.program import Program
 from boost_compile.ir.text import parse_program
-from boost_compile.passes.gradient_accumulation import GradientAccumulation
 from boost_compile.passes.legalize import Legalize
 
 import boost_compile as bc
-from tests import native
 from tests.boundary import slow
 from tests.compare import assert_equal
 from tests.linear_cost import assert_linear
 from tests.loss_scale import spoiled, train_scaled
-from tests.networks import CASES, Batch, build, export, names, state_of
+from tests.networks import CASES, Batch, export, names
 from tests.networks.loss_scale import dynamic
 
 Exported = Callable[[str], Path]
@@ -131,23 +128,6 @@ def test_the_status_is_still_summed_over_ranks(exported: Exported) -> None:
     assert_equal(session.state(), expected.states[-1])
 
 
-def test_one_gradient_alone_overflows(exported: Exported) -> None:
-    """A weight of zero hides a huge input from all but its own gradient."""
-    session = bc.Session(legal(exported("scaled_dynamic")), device="CPU")
-    x, labels = CASES["scaled_dynamic"].batches(1)[0]
-    before = session.state()
-    before["hidden.weight"][:, 3] = 0
-    session.load_state(before)
-    x[:, 3] = 3e38
-    result = session.step(x, labels)
-    assert np.isfinite(result.loss)
-    assert result.overflow
-    after = session.state()
-    for name in ("hidden.weight", "hidden.bias", "output.weight", "output.bias", "moments.output.bias", "global_step"):
-        np.testing.assert_array_equal(after[name], before[name])
-    assert after["scale_sense"] == before["scale_sense"] / 2
-
-
 @pytest.mark.parametrize("name", [n for n in CELLS if n != "scaled_asked_in_branch"])
 def test_every_gradient_is_tested_once(exported: Exported, name: str) -> None:
     program = legal(exported(name))
@@ -219,88 +199,6 @@ def test_each_target_keeps_what_it_has(exported: Exported) -> None:
     assert held == {key: kept.get(key, set()) for key in held}
 
 
-@pytest.mark.parametrize("split", [None, "apply", "fused"])
-def test_the_file_trains_without_this_project(exported: Exported, tmp_path: Path, split: str | None) -> None:
-    import mindspore as ms
-    from mindspore import nn
-
-    steps = 1 if split is None else 2
-    accumulation = "" if split is None else f",gradient-accumulation{{steps={steps},split={split}}}"
-    program = bc.compile(bc.load(str(exported("scaled_dynamic"))), "legalize" + accumulation)
-    program.save(str(tmp_path / "alone.mindir"))
-    cell = nn.GraphCell(ms.load(str(tmp_path / "alone.mindir")))
-    batches = batches_of("scaled_dynamic", 8 * steps, {4: np.inf, 5: 1e38, 10: -np.inf})
-    cycles = [batches[i : i + steps] for i in range(0, len(batches), steps)]
-    expected = train_scaled("scaled_dynamic", cycles)
-    results = [cell(*native.tensors(batch)) for batch in batches]
-    skipped = [bool(values[1].asnumpy()) for values in results[steps - 1 :: steps]]
-    assert skipped == expected.skipped
-    state = state_of(cell)
-    assert_equal({name: state[name] for name in expected.initial}, expected.states[-1])
-
-
-def test_centralization_removes_the_mean_over_all_axes_but_the_first(exported: Exported) -> None:
-    """Against one plain step with a centred gradient. MindSpore exports it for widths that 16 divides: one weight."""
-    case = CASES["mlp_momentum_centralized"]
-    session = bc.Session(legal(exported(case.name)), device="CPU")
-    plain = native.train_accumulated("mlp", [[batch] for batch in case.batches(1)])
-    before = session.state()
-    session.step(*case.batches(1)[0])
-    after = session.state()
-    gradient = plain.gradients[0]["output.weight"]
-    centred = gradient - gradient.mean(axis=1, keepdims=True, dtype=np.float64).astype(np.float32)
-    assert np.abs(gradient - centred).max() > 1e-3
-    np.testing.assert_allclose(after["moments.output.weight"], centred, rtol=0, atol=2e-7 * np.abs(gradient).max())
-    moved = before["output.weight"] - np.float32(0.1) * centred
-    np.testing.assert_allclose(after["output.weight"], moved, rtol=0, atol=1e-7)
-    for name in ("hidden.weight", "hidden.bias", "output.bias"):
-        np.testing.assert_array_equal(after[name], plain.states[0][name])
-
-
-@pytest.mark.parametrize(
-    ("name", "target", "primitive", "others"),
-    [
-        ("mlp_lamb", "cpu", "Lamb", "ascend and gpu"),
-        ("mlp_lars", "cpu", "LARSUpdate", "ascend"),
-        ("mlp_lars_decay", "gpu", "LARSUpdate", "ascend"),
-    ],
-)
-def test_what_cannot_be_replaced_is_named(
-    exported: Exported, name: str, target: str, primitive: str, others: str
-) -> None:
-    reason = rf"no {target} kernel for {primitive} \(node %\S+, scope \S+, graph '\w+'\).* compile for {others},"
-    with pytest.raises(bc.Error, match=reason):
-        legal(exported(name), target)
-    with pytest.raises(bc.Error, match=reason):
-        bc.compile(bc.load(str(exported(name))), "gradient-accumulation", target=target)
-    assert Legalize.needed_for(bc.load(str(exported(name))), target) == []
-    assert legal(exported(name), "ascend").reports[0].changed == 0
-
-
-HALF_LOSS = """
-graph @net(%x: float16[4,3], %labels: int32[4]) {
-  %loss = SparseSoftmaxCrossEntropyWithLogits(%x, %labels) {is_grad = false, sens = 1.0} : float16[]
-  %dx = SparseSoftmaxCrossEntropyWithLogits(%x, %labels) {is_grad = true, sens = 1.0} : float16[4,3]
-  %r = MakeTuple(%loss, %dx)
-  return %r
-}
-"""
-
-
-def test_half_precision_is_computed_in_float32_where_a_gpu_has_no_other_kernel() -> None:
-    """What comes of it is the right value, rounded to float16 once; run on a CPU."""
-    legal_loss = bc.compile(parse_program(HALF_LOSS), "legalize", target="gpu")
-    assert legal_loss.reports[0].summary == "2 nodes of float16 computed in float32 for gpu"
-    x, labels = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float16), np.array([0, 2, 1, 1], np.int32)
-    exact = np.exp(x.astype(np.float64))
-    softmax = exact / exact.sum(1, keepdims=True)
-    one_hot = np.eye(3)[labels]
-    found = [value.asnumpy() for value in bc.Session(legal_loss)._engine.run("net", native.tensors((x, labels)))]
-    assert [value.dtype for value in found] == [np.float16, np.float16]
-    np.testing.assert_array_max_ulp(found[0], -np.log(softmax[one_hot == 1]).mean().astype(np.float16), maxulp=1)
-    np.testing.assert_array_max_ulp(found[1], ((softmax - one_hot) / 4).astype(np.float16), maxulp=1)
-
-
 @pytest.mark.parametrize("name", ["mlp_half_compute", "mlp_half_weights", "scaled_half_compute"])
 def test_a_training_in_half_precision_is_made_for_a_gpu(exported: Exported, name: str) -> None:
     program = bc.compile(bc.load(str(exported(name))), "gradient-accumulation{steps=2}", target="gpu")
@@ -327,13 +225,6 @@ def test_the_target_is_that_of_the_program_unless_named(exported: Exported) -> N
     assert "FloatStatus" not in primitives(bc.compile(source, "legalize{target=ascend}"))
 
 
-def test_a_status_behind_the_cut_is_refused(exported: Exported) -> None:
-    program = bc.load(str(exported("scaled_dynamic")))
-    GradientAccumulation(steps=2).run(program)
-    with pytest.raises(bc.Error, match=r"(?s)NPUGetFloatStatusV2.* before any pass that splits it"):
-        Legalize(target="cpu").run(program)
-
-
 @pytest.mark.parametrize(
     ("name", "outputs"),
     [
@@ -349,27 +240,6 @@ def test_results_are_named_by_what_they_do(exported: Exported, name: str, output
     (graph,) = program.graphs.values()
     assert graph.outputs == outputs
     assert "scale_sense" not in program.state or program.state["scale_sense"].role == "hyperparameter"
-
-
-def test_a_native_step_returns_the_scale_after_the_update(exported: Exported) -> None:
-    """What `StepResult.loss_scale` is: the same as the cell returns, on a CPU that may ask for finite gradients."""
-    from mindspore import ops
-
-    cell = build(CASES["scaled_dynamic"]).train_step
-
-    def overflow(_: Any, gradients: Any) -> Any:
-        finite = True
-        for gradient in gradients:
-            finite = ops.logical_and(finite, ops.isfinite(gradient).all())
-        return ops.logical_not(finite)
-
-    cell.get_overflow_status = overflow
-    session = bc.Session(legal(exported("scaled_dynamic")), device="CPU")
-    for batch in batches_of("scaled_dynamic", 8):
-        loss, condition, scale = (value.asnumpy().copy() for value in cell(*native.tensors(batch)))
-        result = session.step(*batch)
-        np.testing.assert_equal((result.loss, result.overflow, result.loss_scale), (loss, condition, scale))
-    assert_equal(session.state(), state_of(cell))
 
 
 def many_weights(count: int, question: list[str]) -> str:

@@ -21,9 +21,8 @@ from mindspore import mint, nn
 
 import boost_compile as bc
 from tests import boundary, native, reference
-from tests.boundary import slow, with_splits
+from tests.boundary import slow
 from tests.compare import assert_close
-from tests.equality import structurally_equal
 from tests.linear_cost import assert_linear
 from tests.loss_scale import spoiled, train_scaled
 from tests.networks import CASES, Case, build, export, state_of
@@ -97,16 +96,6 @@ def test_nothing_of_a_removed_layer_is_left(exported: Exported, name: str) -> No
     nbytes = sum(source.state[name].nbytes for name in gone)
     assert program.reports[0].statistics["state bytes removed"] == nbytes
     assert program.reports[0].statistics["parameters removed"] == 6 * 2 * 4
-
-
-def test_the_file_trains_without_this_project(exported: Exported, tmp_path: Path) -> None:
-    name = "residual_in_place"
-    program = bc.compile(bc.load(str(exported(name))), "less-bn")
-    program.save(str(tmp_path / "alone.mindir"))
-    data = [[batch] for batch in CASES[name].batches(3)]
-    theirs = boundary.train_file(tmp_path / "alone.mindir", program, data)
-    ours = boundary.train(program, program, data)
-    boundary.assert_same_training(ours, theirs)
 
 
 # -- upstream ------------------------------------------------------------------------------------------------
@@ -184,12 +173,6 @@ def test_a_level_removes_what_upstream_removes(
     assert inner != report.statistics["removed"]
 
 
-def test_mobilenet(exported: Exported) -> None:
-    """The first block, number 3 of the features, has no expansion; what upstream removes was measured."""
-    program = bc.compile(bc.load(str(exported("mobilenet_v2_dropout"))), "less-bn{select=pattern}")
-    assert program.reports[0].statistics["removed"] == [f"features.{i}.layers.1.gamma" for i in range(4, 20)]
-
-
 @pytest.mark.slow
 def test_densenet121(tmp_path: Path) -> None:
     """Of 58 dense layers the first of each of the four blocks takes no concatenation; what upstream removes was
@@ -219,22 +202,6 @@ def test_upstream_knows_no_addition_in_place(exported: Exported) -> None:
 # -- together with other passes ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("name", "split"), with_splits(["residual_before", "residual_activations"], fused=["residual_before"])
-)
-def test_with_accumulation(exported: Exported, name: str, split: str) -> None:
-    """Written behind accumulation, it still runs before."""
-    case = without(name)
-    data = case.cycles(3, 2)
-    expected = native.train_accumulated(case, data)
-    program = bc.compile(bc.load(str(exported(name))), f"gradient-accumulation{{steps=2,split={split}}},less-bn")
-    users = bc.compile(bc.load(str(exported(name))), "less-bn")
-    ours = boundary.train(program, users, data)
-    initial = native.initial_state(case)
-    assert_close(ours[0].state, expected.states[0], initial, ONE_STEP)
-    assert_close(ours[-1].state, expected.states[-1], initial, THREE_STEPS)
-
-
 def test_with_overflow_check_and_loss_scale(exported: Exported) -> None:
     name = "residual_before"
     case = without(name)
@@ -246,12 +213,6 @@ def test_with_overflow_check_and_loss_scale(exported: Exported) -> None:
     expected = reference.train(case, data, loss_scale=LossScale(1024.0, 2), overflow="skip-cycle")
     assert [seen.overflow for seen in ours] == [False, True, False, False]
     boundary.check(ours, expected, users)
-
-
-def test_a_step_that_is_split_already_is_refused(exported: Exported) -> None:
-    program = bc.compile(bc.load(str(exported("residual_after"))), "gradient-accumulation{steps=2}")
-    with pytest.raises(PassError, match="Put it into one pipeline"):
-        bc.compile(program, "less-bn")
 
 
 # -- training cells and optimizers ---------------------------------------------------------------------------
@@ -480,45 +441,7 @@ def test_additions_that_are_no_residual(exported: Exported) -> None:
         bc.compile(bc.load(str(exported("residual_none"))), "less-bn")
 
 
-def test_every_batch_norm_is_in_the_report(exported: Exported) -> None:
-    source = bc.load(str(exported("residual_after")))
-    program = bc.compile(source, "less-bn")
-    kept = reasons(program)
-    layers = {n for n, v in source.state.items() if n.endswith(".gamma") and v.role == "weight"}
-    assert kept.keys() | set(program.reports[0].statistics["removed"]) == layers
-    assert kept["bn.gamma"] == "kept: not inside a residual block"
-    assert "the last one in its branch" in kept["blocks.0.down.1.gamma"]
-
-
 # -- options -------------------------------------------------------------------------------------------------
-
-
-def test_no_more_than_asked_for(exported: Exported) -> None:
-    program = bc.compile(bc.load(str(exported("residual_after"))), "less-bn{max_removed=3}")
-    assert program.reports[0].statistics["removed"] == [
-        "blocks.0.bn1.gamma",
-        "blocks.0.bn2.gamma",
-        "blocks.1.bn1.gamma",
-    ]
-    assert reasons(program)["blocks.1.bn2.gamma"] == "kept: max_removed=3 others go"
-    run(program, CASES["residual_after"], 1)
-
-
-def test_a_dry_run_changes_nothing(exported: Exported) -> None:
-    source = bc.load(str(exported("residual_after")))
-    program = bc.compile(source, "less-bn{dry_run=true}")
-    assert structurally_equal(program.graphs["step"], source.graphs["step"]) is None
-    assert program.state.keys() == source.state.keys()
-    assert (program.reports[0].matched, program.reports[0].changed) == (6, 0)
-    assert program.reports[0].summary == "6 of 11 BatchNorms would go"
-
-
-def test_by_scope(exported: Exported) -> None:
-    """Any BatchNorm that matches, in a block or not: here the stem's and the first of the second block."""
-    source = bc.load(str(exported("residual_after")))
-    program = bc.compile(source, 'less-bn{select=scope,scope="*-Network/bn-BatchNorm2d*"}')
-    assert program.reports[0].statistics["removed"] == ["bn.gamma"]
-    run(program, CASES["residual_after"], 1)
 
 
 @pytest.mark.parametrize("join", ["after", "in_place"])

@@ -10,7 +10,7 @@ import pytest
 
 import boost_compile as bc
 from tests import reference
-from tests.boundary import Seen, assert_same_training, check, slow, train, train_file, train_in, with_splits
+from tests.boundary import Seen, check, slow, train, with_splits
 from tests.compare import State, assert_equal
 from tests.networks import CASES, Batch, names
 from tests.reference import Cycle, LossScale, overflowing
@@ -56,53 +56,12 @@ def test_powers_of_two_change_no_bit(exported: Exported, name: str) -> None:
             assert_equal(a.state, b.state)
 
 
-@pytest.mark.parametrize("split", ["apply", "fused"])
-@pytest.mark.parametrize("name", ["lenet_bn_decay", "token_cross_entropy_masked", *slow("gpt")])
-def test_powers_of_two_change_no_bit_of_accumulated_training(exported: Exported, name: str, split: str) -> None:
-    source = bc.load(str(exported(name)))
-    data = CASES[name].cycles(2, 3)
-    plain = train(bc.compile(source, accumulating(3, split)), source, data)
-    for scale in (2, 1024):
-        ours = train(bc.compile(source, f"{accumulating(3, split)},{static(scale)}"), source, data)
-        for a, b in zip(ours, plain, strict=True):
-            np.testing.assert_array_equal(a.losses, b.losses)
-            assert_equal(a.state, b.state)
-
-
 @pytest.mark.parametrize("name", ["mlp_adam", "lenet_bn_decay", *LOSSES])
 def test_any_scale_agrees_up_to_rounding(exported: Exported, name: str) -> None:
     source = bc.load(str(exported(name)))
     data = CASES[name].cycles(3, 2)
     ours = train(bc.compile(source, f"{accumulating(2)},{static(1000)}"), source, data)
     check(ours, reference.train(name, data, loss_scale=LossScale(1000.0)), source)
-
-
-def test_the_scale_really_reaches_the_backward_part(exported: Exported) -> None:
-    """The accumulators hold the gradients of the scaled loss."""
-    source = bc.load(str(exported("mlp")))
-    [batch] = CASES["mlp"].batches(1)
-    sums = []
-    for scale in (1, 1024):
-        program = bc.compile(source, f"{accumulating(2)},{static(scale)}")
-        session = bc.Session(program)
-        session.step(*batch)
-        state = session.state()
-        sums.append({n: state[n] for n, variable in program.state.items() if variable.role == "accumulator"})
-    assert sums[0]
-    assert_equal(sums[1], {name: np.float32(1024) * value for name, value in sums[0].items()})
-    assert all(value.any() for value in sums[0].values())
-
-
-@pytest.mark.parametrize("split", ["apply", "fused"])
-@pytest.mark.parametrize("name", ["mlp_adam", "lenet_bn_decay"])
-def test_a_static_scale_with_overflows(exported: Exported, name: str, split: str) -> None:
-    source = bc.load(str(exported(name)))
-    data = with_overflows(name, 12, 3, (1, 0), (5, 1), (6, 2))
-    program = bc.compile(source, f"{accumulating(3, split)},{static(1024)},overflow-check")
-    run = reference.train(name, data, loss_scale=LossScale(1024.0), overflow="skip-cycle")
-    ours = train(program, source, data)
-    assert {s.scale for s in ours} == {1024.0}
-    check(ours, run, source)
 
 
 @pytest.mark.parametrize("split", ["apply", "fused"])
@@ -117,54 +76,6 @@ def test_a_dynamic_scale_has_the_native_history(exported: Exported, name: str, s
     assert len({s.scale for s in ours}) >= 4
     assert sum(not s.updated for s in ours) == 4
     check(ours, run, source)
-
-
-@pytest.mark.parametrize("name", ["mlp_adam", "lenet_bn_decay"])
-def test_a_dynamic_scale_without_accumulation(exported: Exported, name: str) -> None:
-    source = bc.load(str(exported(name)))
-    data = with_overflows(name, 14, 1, (0, 0), (4, 0), (5, 0), (9, 0))
-    run = reference.train(name, data, loss_scale=LossScale(1024.0, 3), overflow="skip-cycle")
-    check(train(bc.compile(source, DYNAMIC), source, data), run, source)
-
-
-def test_the_scale_stays_within_its_bounds(exported: Exported) -> None:
-    source = bc.load(str(exported("mlp_adam")))
-    data = with_overflows("mlp_adam", 16, 1, *((i, 0) for i in range(6, 11)))
-    program = bc.compile(source, "loss-scale{mode=dynamic,init=16,factor=4,window=1,min=8,max=128}")
-    rule = LossScale(16.0, 1, factor=4.0, minimum=8.0, maximum=128.0)
-    ours = train(program, source, data)
-    assert {8.0, 128.0} <= {s.scale for s in ours}
-    check(ours, reference.train("mlp_adam", data, loss_scale=rule, overflow="skip-cycle"), source)
-
-
-def test_the_position_of_the_rule_is_state(exported: Exported, tmp_path: Path) -> None:
-    """A checkpoint in the middle of a window goes on to the same growth."""
-    source = bc.load(str(exported("mlp_adam")))
-    program = bc.compile(source, f"{accumulating(2)},{DYNAMIC}")
-    data = with_overflows("mlp_adam", 10, 2, (1, 1))
-    session = bc.Session(program)
-    train_in(session, source, data[:4])
-    state = session.state()
-    assert state["loss_scale.value"].item() == 512.0
-    assert state["loss_scale.clean_cycles"].item() == 2
-    session.save(tmp_path / "midway.safetensors")
-    again = bc.Session(program)
-    again.load_state(tmp_path / "midway.safetensors")
-    ours, others = train_in(session, source, data[4:]), train_in(again, source, data[4:])
-    assert ours[1].scale == 1024.0
-    assert_same_training(ours, others)
-
-
-@pytest.mark.parametrize("split", ["apply", "fused"])
-def test_the_file_alone_has_the_same_scale_history(exported: Exported, tmp_path: Path, split: str) -> None:
-    source = bc.load(str(exported("lenet_bn_decay")))
-    program = bc.compile(source, f"{accumulating(3, split)},{DYNAMIC}")
-    program.save(str(tmp_path / "whole.mindir"))
-    data = with_overflows("lenet_bn_decay", 12, 3, (4, 0), (5, 1), (8, 2))
-    ours = train(program, source, data)
-    alone = train_file(tmp_path / "whole.mindir", source, data)
-    assert_same_training(alone, ours)
-    assert len({float(s.own["loss_scale.value"]) for s in alone}) >= 3
 
 
 # -- half precision -------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from tests.loss_scale import spoiled, train_scaled
 from tests.networks import CASES, Case, build, export, state_of
 from tests.networks import loss_scale as scaling
 from tests.networks import training_cells as cells
-from tests.networks.heads import MintMLP, with_normalised_head
+from tests.networks.heads import with_normalised_head
 from tests.networks.mlp import momentum
 from tests.networks.optimizers import OPTIMIZERS
 from tests.passes.dense_cells import NORMALISED, Cells
@@ -79,12 +79,6 @@ def test_trains_as_the_network_with_upstreams_cell(exported: Exported, name: str
     assert bool(gone) == ("bias dropped" in program.reports[0].statistics)
 
 
-@pytest.mark.parametrize("bias", ["keep", "drop"])
-def test_a_layer_of_one_primitive(tmp_path: Path, bias: str) -> None:
-    case = replace(CASES["mlp"], name="mint", network=MintMLP)
-    check(bc.load(str(export(case, tmp_path))), with_normalised_head(case, bias), f"normalised-head{{bias={bias}}}")
-
-
 def train_upstream(steps: int) -> tuple[list[float], dict[str, np.ndarray]]:
     """With upstream's fn_flag; names as in the file."""
     from mindspore import boost
@@ -125,14 +119,6 @@ def test_every_cell_as_upstream_takes_them(tmp_path: Path) -> None:
     with pytest.warns(NoMatchWarning, match="the forward part has no BatchNorm"):
         configured = bc.compile(source, asked)
     assert program.state.keys() == configured.state.keys()
-
-
-def test_layers_on_which_upstream_fails_stay(exported: Exported) -> None:
-    """The projections of a transformer, applied to three dimensions; its head is applied to rows."""
-    report = bc.compile(bc.load(str(exported("gpt"))), "normalised-head{layers=every-cell,bias=drop}").reports[0]
-    assert report.statistics["weight"] == "head.weight"
-    refused = {miss.site for miss in report.misses if "applied to 3 dimensions" in miss.reason}
-    assert refused == {f"blocks.{i}.{layer}.weight" for i in (0, 1) for layer in ("attention.output", "down")}
 
 
 class Tied(nn.Cell):
@@ -204,20 +190,6 @@ def test_an_overflow_of_the_multipliers_gradient_alone_skips_the_step(tmp_path: 
     assert len(shapes) == 5
 
 
-@pytest.mark.parametrize("split", ["apply", "fused"])
-def test_with_accumulation(exported: Exported, split: str) -> None:
-    case = with_normalised_head(CASES["lenet_bn_adam"])
-    data = case.cycles(3, 2)
-    expected = native.train_accumulated(case, data)
-    source = bc.load(str(exported("lenet_bn_adam")))
-    program = bc.compile(source, f"gradient-accumulation{{steps=2,split={split}}},normalised-head")
-    ours = boundary.train(program, bc.compile(source, "normalised-head"), data)
-    initial = native.initial_state(case)
-    noise = expected.noise()
-    assert_close(ours[0].state, expected.states[0], initial, ONE_STEP, noise)
-    assert_close(ours[-1].state, expected.states[-1], initial, THREE_STEPS, noise)
-
-
 def test_with_all_that_works_on_gradients(exported: Exported) -> None:
     case = with_normalised_head(CASES["mlp"])
     data = [list(cycle) for cycle in case.cycles(4, 2)]
@@ -244,14 +216,6 @@ def test_together_with_less_bn(exported: Exported) -> None:
     assert_close(ours, expected, initial, ONE_STEP)
 
 
-def test_the_file_trains_without_this_project(exported: Exported, tmp_path: Path) -> None:
-    program = bc.compile(bc.load(str(exported("mlp"))), "normalised-head")
-    program.save(str(tmp_path / "alone.mindir"))
-    data = [[batch] for batch in CASES["mlp"].batches(3)]
-    theirs = boundary.train_file(tmp_path / "alone.mindir", program, data)
-    boundary.assert_same_training(boundary.train(program, program, data), theirs)
-
-
 @pytest.mark.parametrize(
     ("name", "message"),
     [
@@ -266,9 +230,3 @@ def test_the_file_trains_without_this_project(exported: Exported, tmp_path: Path
 def test_what_cannot_be_rewritten_is_named(exported: Exported, name: str, message: str) -> None:
     with pytest.raises(PassError, match=message):
         bc.compile(bc.load(str(exported(name))), "normalised-head")
-
-
-def test_a_step_that_is_split_already_is_refused(exported: Exported) -> None:
-    program = bc.compile(bc.load(str(exported("mlp"))), "gradient-accumulation{steps=2}")
-    with pytest.raises(PassError, match="Put it into one pipeline"):
-        bc.compile(program, "normalised-head")

@@ -89,24 +89,6 @@ def test_groups_train_as_mindspores_do(optimizer: str, own: str, pipeline: str, 
     compare(session.state(), theirs, initial, program)
 
 
-@pytest.mark.parametrize("name", ["mlp_adam_weight_decay_decomposed", "mlp_rprop", "hand_momentum"])
-def test_a_rate_of_a_composed_optimizer_multiplies_the_step(name: str, exported: Any) -> None:
-    source = bc.load(str(exported(name)))
-    program = bc.compile(source, "parameter-groups{match=[*.weight],lr_factor=0.25}")
-    ours, plain = bc.Session(program), bc.Session(source)
-    (batch,) = CASES[name].batches(1)
-    before = plain.state()
-    ours.step(*batch)
-    plain.step(*batch)
-    for weight, variable in source.state.items():
-        if variable.trainable:
-            step = plain.state()[weight] - before[weight]
-            factor = 0.25 if weight.endswith(".weight") else 1.0
-            assert np.abs(step).max() > 0
-            np.testing.assert_allclose(ours.state()[weight] - before[weight], factor * step, rtol=0, atol=1e-6)
-            assert not np.allclose(ours.state()[weight], before[weight], rtol=0, atol=1e-6)
-
-
 def test_a_rate_of_zero_stops_an_optimizer_that_divides_by_its_rate(tmp_path: Path) -> None:
     """MindSpore's FTRL makes NaN of every weight whose group has a rate of zero."""
     ftrl: Case = replace(CASES["mlp"], name="ftrl", optimizer=lambda ps: nn.FTRL(ps, learning_rate=0.1))
@@ -168,46 +150,3 @@ def test_groups_come_on_top_of_each_other(exported: Any) -> None:
     after, reference = session.state(), plain.state()
     for name, factor in (("hidden.weight", 2.0), ("output.weight", 4.0)):
         np.testing.assert_allclose(after[name] - before[name], factor * (reference[name] - before[name]), atol=1e-6)
-
-
-def test_tags_restrict_centralization(exported: Any) -> None:
-    source = bc.load(str(exported("mlp_sgd")))
-    program = bc.compile(source, "parameter-groups{match=[output.*],centralize=false},lower-gradient-centralization")
-    session = bc.Session(program)
-    before = session.state()
-    session.step(*CASES["mlp_sgd"].batches(1)[0])
-    after = session.state()
-    moved = {n: np.abs((after[n] - before[n]).mean(axis=1)).max() for n in ("hidden.weight", "output.weight")}
-    assert moved["hidden.weight"] < 1e-7 < 1e-5 < moved["output.weight"]
-
-
-def test_communication_groups_are_recorded(exported: Any, tmp_path: Path) -> None:
-    program = bc.compile(bc.load(str(exported("mlp"))), "parameter-groups{match=[output.*],fusion=1}")
-    program.save(str(tmp_path / "p.boost"))
-    state = bc.load(str(tmp_path / "p.boost")).state
-    assert {n: v.info["fusion"] for n, v in state.items() if "fusion" in v.info} == {
-        "output.weight": 1,
-        "output.bias": 1,
-    }
-
-
-def test_split_points_number_groups_by_position(exported: Any) -> None:
-    program = bc.compile(bc.load(str(exported("lenet_bn"))), "parameter-groups{split_points=[2,5,99]}")
-    groups = [v.info["fusion"] for v in program.state.values() if "fusion" in v.info]
-    assert groups == [1] * 2 + [2] * 3 + [3] * (len(groups) - 5)
-    assert [m.site for m in program.reports[-1].misses] == ["split point 99"]
-
-
-def test_what_matches_nothing_or_cannot_be_told_says_so(exported: Any) -> None:
-    source = bc.load(str(exported("mlp")))
-    with pytest.raises(bc.Error, match="matched nothing"):
-        bc.compile(source, "parameter-groups{match=[nowhere.*],lr_factor=2.0}")
-    program = bc.compile(source, "parameter-groups{match=[*.bias,hiden.weight],lr_factor=2.0}")
-    assert [m.site for m in program.reports[-1].misses] == ["hiden.weight"]
-    with pytest.raises(bc.Error, match="not what they get"):
-        bc.compile(source, "parameter-groups{match=[hidden.*]}")
-    tagged = bc.compile(source, "parameter-groups{match=[hidden.*],centralize=true}").reports[-1]
-    assert [m.site for m in tagged.misses] == ["hidden.bias"]
-    decomposed = bc.load(str(exported("mlp_adam_weight_decay_decomposed")))
-    with pytest.raises(bc.Error, match="many primitives"):
-        bc.compile(decomposed, "parameter-groups{weight_decay=0.1}")

@@ -259,13 +259,6 @@ def test_what_cannot_be_replaced_is_named(exported: Exported, name: str, pipelin
         bc.compile(bc.load(exported(name)), pipeline)
 
 
-def test_a_program_that_was_compiled_is_refused(exported: Exported) -> None:
-    for earlier in ("gradient-accumulation{steps=2}", "schedule{total=5}"):
-        source = bc.compile(bc.load(exported("mlp")), earlier)
-        with pytest.raises(PassError, match="in one pipeline"):
-            bc.compile(source, "replace-optimizer{to=adam}")
-
-
 def test_what_the_cell_keeps_beside_its_optimizer_stays(exported: Exported) -> None:
     """An average of the weights that the training cell itself moves after each update."""
     source = bc.load(exported("weight_average"))

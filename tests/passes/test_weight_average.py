@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,11 +18,8 @@ from tests.compare import State, assert_equal
 from tests.native import initial_state, train_steps
 from tests.networks import CASES, names
 from tests.passes.two_compilations import assert_found_later
-from tests.reference import overflowing
 
 Exported = Callable[[str], Path]
-Rule = Callable[[int], tuple[float, float] | None]
-"""The shares of the old average and of the weight after update n; None where the average does not move."""
 
 FEW = ["mlp_adam", "lenet_bn_decay", "mlp_half_weights", "branch_state"]
 MANY = [n for n in ["gpt_sgd", *names("optimizer", runs_on_cpu=True)[:20]] if n not in FEW]
@@ -70,58 +66,6 @@ def test_a_moving_average_has_the_bits_of_the_native_cell(exported: Exported, na
         assert_equal({n: ours[n] for n in wanted}, wanted)
     natively = train_steps(name, batches)[1]
     assert_equal({n: ours[n] for n in natively}, natively)
-
-
-def constant(decay: float, every: int = 1) -> Rule:
-    return lambda n: None if n % every else (decay, 1 - decay)
-
-
-def warmed(decay: float, over: int) -> Rule:
-    return lambda n: (decay * (1 - math.exp(-n / over)), 1 - decay * (1 - math.exp(-n / over)))
-
-
-def plain_mean(warmup: int, every: int) -> Rule:
-    def rule(n: int) -> tuple[float, float] | None:
-        if n <= warmup:
-            return 0.0, 1.0
-        parts, left = divmod(n - warmup, every)
-        return None if left else (1 - 1 / parts, 1 / parts)
-
-    return rule
-
-
-@pytest.mark.parametrize(
-    ("options", "rule"),
-    [
-        ("decay=0.9,every=2", constant(0.9, 2)),
-        ("decay=0.9,warmup=4", warmed(0.9, 4)),
-        ("kind=swa,warmup=2,every=2", plain_mean(2, 2)),
-        ("kind=swa", plain_mean(0, 1)),
-    ],
-)
-@pytest.mark.parametrize("check", ["", "overflow-check,", "gradient-accumulation{steps=2},loss-scale{init=8},"])
-def test_an_average_moves_once_for_each_update_that_happens(
-    exported: Exported, options: str, rule: Rule, check: str
-) -> None:
-    batches = CASES["mlp_adam"].batches(14 if "steps" in check else 7)
-    if check:
-        batches[3] = overflowing(batches[3], np.inf)
-    source = bc.load(exported("mlp_adam"))
-    session = bc.Session(bc.compile(source, f"{check}weight-average{{{options}}}"))
-    weights = [n for n, v in source.state.items() if v.role == "weight"]
-    wanted = {n: source.state[n].initial.astype(np.float64) for n in weights}
-    updates = 0
-    for batch in batches:
-        result = session.step(*batch)
-        state = session.state()
-        if result.ended_cycle and result.updated:
-            updates += 1
-            shares = rule(updates)
-            for n in weights:
-                wanted[n] = wanted[n] if shares is None else shares[0] * wanted[n] + shares[1] * state[n]
-        for n in weights:
-            np.testing.assert_allclose(state[average_of(n)], wanted[n], rtol=1e-5, atol=1e-7, err_msg=n)
-    assert updates == 6 if check else 7
 
 
 def test_lookahead_goes_on_from_the_slow_weights(exported: Exported) -> None:

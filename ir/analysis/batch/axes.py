@@ -17,7 +17,7 @@ from ...core.op import CALL, MAKE_TUPLE
 from ...core.primitives import BINDING
 from ...core.wording import counted
 from ..functions.closures import Closures, Path, element
-from .rules import RESULT, Place, carry
+from .rules import RESULT, Place, carry, rule_of
 from .spans import Axes, Span, Stuck, joined
 
 _UNTOUCHED = BINDING | {"UpdateState", "Print", "Return"}
@@ -41,6 +41,13 @@ class BatchAxes:
         while self._work:
             value, path = self._work.pop()
             self._spread(value, path, self.held[value, path])
+        for node in self.holding:
+            if isinstance(node, Node) and rule_of(node).startswith("=") and not self._grows(node):
+                self.stuck.setdefault(node, "it has nothing that could grow with the batch")
+
+    def _grows(self, node: Node) -> bool:
+        """Whether an operand holds the batch where the result does: an axis of 1 may be a batch of 1, or repeated."""
+        return any(self.holds(node, i) for i in range(node.num_operands))
 
     def of(self, node: Node, i: int, path: Path = ()) -> Axes:
         """The axes of an operand that hold the batch."""

@@ -312,19 +312,20 @@ def _pad(node: Node) -> Links:
 
 def _elementwise(node: Node, place: Place, axes: Axes) -> Held:
     """By numpy's broadcasting; where a kernel reduces its result to a number, the operands agree all the same."""
-    operands = list(tensors(node, range(node.num_operands)))
-    rank = max(rank_of(node, p) for p in operands or [place])
-    results = [p for p in tensors(node) if rank_of(node, p) == rank]
+    results = list(tensors(node))
+    rank = max((rank_of(node, p) for p in results), default=0)
+    others: list[Place] = []
+    if place[0] == RESULT or rank < rank_of(node, place):  # a sum has many operands: its result alone leads to all
+        others = list(tensors(node, range(node.num_operands)))
+        rank = max(rank_of(node, p) for p in others or [place])
     shift = rank - rank_of(node, place)
     found: dict[Place, Axes] = {}
-    for p in results if place[0] != RESULT and results else [*operands, *results]:
+    for p in [*others, *(p for p in results if rank_of(node, p) == rank)]:
         shape = shape_at(node, p)
         at = rank - len(shape)
         moved = {k + shift - at: s for k, s in axes.items() if k + shift >= at}
         if moved := {k: s for k, s in moved.items() if p[0] == RESULT or shape[k] != 1}:
             found[p] = moved
-    if place[0] == RESULT and not any(p[0] != RESULT for p in found):
-        raise Stuck("it has nothing that could grow with the batch")
     return found
 
 

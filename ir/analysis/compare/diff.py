@@ -1,7 +1,7 @@
 """The structural difference of two programs: what was added, removed and changed, by which pass and in which scope.
 
-Nodes are paired by structure (:mod:`.matching`), so names of nodes, constants, functions, inputs and graphs do not
-count, nor does the order of nodes that do not depend on each other. What counts: primitives, attributes, types,
+Nodes are paired by what they compute (:mod:`.matching`), so names of nodes, constants, functions, inputs and graphs do
+not count, nor does the order of nodes that do not depend on each other. What counts: primitives, attributes, types,
 operands, scopes, marks and links of nodes; results and interfaces of graphs; state, by name, with its bytes; schedule
 and target. What only records where a program came from (source file, header fields, pipeline, origins) does not.
 
@@ -28,8 +28,8 @@ from ...text.spelling import Spelling
 from ..effects.tokens import orders_only
 from .difference import UNRECORDED, Detail, GraphDiff, Kind, NodeDiff, ProgramDiff, StateDiff
 from .equal import same, same_data
-from .fingerprint import Keys, body_hash
 from .matching import Matching, match
+from .value_numbers import ValueNumbers
 
 __all__ = ["Detail", "GraphDiff", "NodeDiff", "ProgramDiff", "StateDiff", "diff"]
 _LONG = 120
@@ -102,7 +102,7 @@ def _pair_graphs(a: Program, b: Program) -> list[tuple[str, str]]:
             free_a[:] = [name for name in free_a if name != x]
             free_b[:] = [name for name in free_b if name != y]
 
-    hashes_a, hashes_b = _hashes(a), _hashes(b)
+    hashes_a, hashes_b = ({n: ValueNumbers(g).whole(g) for n, g in p.graphs.items()} for p in (a, b))
     for y in list(free_b):
         pair(y if y in free_a and hashes_a[y] == hashes_b[y] else None, y)
     for y in list(free_b):
@@ -125,15 +125,6 @@ def _pair_graphs(a: Program, b: Program) -> list[tuple[str, str]]:
     return sorted(pairs, key=lambda p: (list(a.graphs).index(p[0]), list(b.graphs).index(p[1])))
 
 
-def _hashes(program: Program) -> dict[str, int]:
-    """Of the main graphs alone; those of files hold most of the program."""
-    found = {}
-    for name, graph in program.graphs.items():
-        keys = Keys(dict.fromkeys(graph.functions, "function"), {v: i for i, v in enumerate(graph.inputs)})
-        found[name] = body_hash(graph, keys)
-    return found
-
-
 def _kinds(graph: Graph) -> Counter[tuple[str, str]]:
     return Counter((node.op.name, node.scope) for node in graph.all_nodes())
 
@@ -149,7 +140,6 @@ def _split(pairs: list[tuple[str, str]]) -> list[Detail]:
 
 
 def _compare_graphs(m: Matching, found: GraphDiff, computation: bool) -> None:
-    keys_a, keys_b = m.keys
     for f, g in m.bodies():
         if f is None or g is None:
             found.interface.append(Detail("function", f"@{f.name}" if f else "", f"@{g.name}" if g else ""))
@@ -161,7 +151,7 @@ def _compare_graphs(m: Matching, found: GraphDiff, computation: bool) -> None:
 
         if f.outputs != g.outputs:
             differ("outputs", ", ".join(f.outputs), ", ".join(g.outputs))
-        if [keys_a.leaf(v) for v in f.inputs] != [keys_b.leaf(w) for w in g.inputs]:
+        if [m.key(v, 0) for v in f.inputs] != [m.key(w, 1) for w in g.inputs]:
             differ("inputs", _typed(f.inputs), _typed(g.inputs))
         for name, state in f.states.items():
             if name in g.states and g.states[name].type != state.type:
@@ -187,7 +177,6 @@ def _typed(values: Sequence[Value]) -> str:
 
 def _details(m: Matching, x: Node, y: Node) -> list[tuple[Detail, bool]]:
     """The differences of two matched nodes, and of each whether it is only the order of effects."""
-    keys_a, keys_b = m.keys
     found: list[Detail] = []
     p, q = x.op, y.op
     if p is not q:
@@ -199,7 +188,7 @@ def _details(m: Matching, x: Node, y: Node) -> list[tuple[Detail, bool]]:
             found.append(Detail("instance", p.instance or "none", q.instance or "none"))
         if p.kind != q.kind:
             found.append(Detail("kind", str(p.kind), str(q.kind)))
-    if x.type is not y.type and keys_a.type(x.type) != keys_b.type(y.type):
+    if x.type is not y.type and m.type(x.type, 0) != m.type(y.type, 1):
         found.append(Detail("type", str(x.type), str(y.type)))
     if x.scope != y.scope:
         found.append(Detail("scope", x.scope or "none", y.scope or "none"))
@@ -252,7 +241,7 @@ def _operands(m: Matching, x: Node, y: Node) -> list[tuple[Detail, bool]]:
 def _identity(m: Matching, value: Value, side: int) -> Any:
     if isinstance(value, Node):
         return m.nodes.get(value, value) if side == 0 else value
-    return m.keys[side].leaf(value)
+    return m.key(value, side)
 
 
 def _mapping(prefix: str, left: Mapping[str, Any], right: Mapping[str, Any]) -> list[Detail]:

@@ -36,7 +36,7 @@ def linear_calls(graph: Graph, parts: Mapping[Node, str], calls: Iterable[Node])
         if any(user not in behind for uses in demand.places().values() for user, _ in uses):
             continue  # something that does not go through the call would have to be multiplied too
         operands = frozenset(i for user, i, _ in demand.uses if user is call)
-        indices = frozenset(path[0] for value, path in demand.scaled if value is call and path)
+        indices = frozenset(path[0] for value, path in demand.multiplied if value is call and path)
         if operands and indices:
             found[call] = LinearCall(operands, indices)
     return found

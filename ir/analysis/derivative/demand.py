@@ -1,255 +1,218 @@
-"""The demand for multiplied values, walked from the gradients up to where the derivative begins.
+"""What comes out multiplied, if the uses that the caller wants are to be, and where the factor has to stand for that.
 
-One attempt (:class:`Demand`) decides of each use whether it must be multiplied, and of each component whether it comes
-out multiplied by itself. It may turn out that something beyond a function or a node would have to be multiplied and
-cannot be (:meth:`Demand.contradictions`): the next attempt does not pass through these.
+A component (a tensor, or an element of a tuple) *can* be multiplied by the operands that its node is linear in: this is
+the way up from the wanted uses. It is *kept* if anything else is made of it: what leaves the graph, what is no factor
+on that way, what these are made of. Of the rest nothing stands in the way, and a factor stands where the way ends.
+Inside a function no factor is known, and none fits into a tuple: what would need one there is kept, too. Calls are
+passed from results to functions and from their inputs to arguments, and recursion does no harm: what is assumed of a
+function's result is what is shown of it. Linear in uses.
 """
 
 from __future__ import annotations
 
-from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 
 from ...core.errors import AnatomyError
-from ...core.graph import Graph, Input, Node, Value
-from ...core.op import CALL
-from ...core.predicates import is_float_tensor, written_operands
+from ...core.graph import Graph, GraphRef, Input, Node, Use, Value
+from ...core.op import CALL, RETURN
+from ...core.predicates import is_effect, is_float_tensor, written_operands
 from ...core.sites import site
-from ..functions.closures import Closures, Path, element, unpacked
+from ...core.walk import walk
+from ..functions.closures import Path, element
 from .components import Component, Zeros, leaves
 from .derivative import TAIL, Derivative
-from .linear_operands import HIDDEN
+from .linear_operands import HIDDEN, sees_shape_only
 from .terms import Terms, home_of, not_linear
-from .use_counts import UseCounts
 
-Use = tuple[Node, int, Path]
-"""A user of a component, by operand index and the component's place in that operand."""
-
-
-@dataclass(frozen=True)
-class Plan:
-    """Facts that no attempt changes. ``wanted``: the uses to multiply. ``owner``: the function of each input."""
-
-    graph: Graph
-    derivative: Derivative
-    closures: Closures
-    zeros: Zeros
-    uses: UseCounts
-    terms: Terms
-    wanted: dict[tuple[Node, int], None]
-    owner: dict[Value, Graph]
+Place = tuple[Node, int, Path]
+"""A use of a component: the user, which operand, and the component's place in that operand."""
+_PACKS = ("MakeTuple", "TupleGetItem", "Depend")
+_THROUGH = (*_PACKS, "UpdateState", RETURN.name)
 
 
 class Demand:
-    """One attempt: every use that must be multiplied, and every component that comes out multiplied by itself.
-    ``refused``: where earlier attempts could not pass (functions, nodes), and what they guessed wrongly."""
+    """``uses``: those that are to be multiplied; ``multiplied``: the components that come out so. AnatomyError where
+    the way back is not linear, or cannot be followed."""
 
-    def __init__(self, plan: Plan, refused: AbstractSet[object]):
-        self.plan = plan
-        self.refused = refused
-        self.uses: dict[Use, Component | None] = {}
-        """Every demanded use, with the component that demands it (None: the caller)."""
-        self.scaled: set[Component] = set()
-        self.results: dict[tuple[Graph, Path], None] = {}
-        self.remaining: dict[Component, int] = {}
-        self.waiting: dict[Node, int] = {}
-        self.ready: list[Component] = []
-        for user, i in plan.wanted:
-            for path in leaves(user.operand(i).type):
-                self._want((user, i, path), None)
-        self.guessed: dict[tuple[Graph, Path], None] = {}
-        self._walk()
-        while self._guess():
-            self._walk()
+    def __init__(self, derivative: Derivative, zeros: Zeros, terms: Terms, wanted: Iterable[Use]):
+        self.graph, self.closures = derivative.graph, derivative.closures
+        self.derivative, self.zeros, self.terms = derivative, zeros, terms
+        self.wanted = dict.fromkeys(wanted)
+        self.live = _live(self.graph) | {user for user, _ in self.wanted}
+        self.errors: dict[Component, AnatomyError] = {}
+        self.below: dict[Component, list[Place]] = {}
+        """Of what can be multiplied, the uses that have to be for that."""
+        starts = [(user, i, path) for user, i in self.wanted for path in leaves(user.operand(i).type)]
+        starts = [use for use in starts if not self._is_zero(use)]
+        others: list[Place] = []  # taken as they are
+        for component in walk(_components(starts), self._up):
+            if (below := self._passed(*component)) is not None:
+                self.below[component] = below
+            others += dict.fromkeys(self._made_of(*component)).keys() - set(below or ())
+        self._keep(_components([*self._ends(), *others]), {})
+        for component in self._reached(starts):
+            if component in self.errors:
+                raise self.errors[component]
+        self._keep([c for c, uses in self.below.items() if not all(map(self._fits, uses))], self._above())
+        self.multiplied = dict.fromkeys(self._reached(starts))
+        self.uses = dict.fromkeys([*starts, *(use for c in self.multiplied for use in self.below[c])])
+        self._check()
 
-    # -- walking up ------------------------------------------------------------------------------------------
+    def places(self) -> dict[Value, list[Use]]:
+        """The values that take a factor, and for which uses."""
+        found: dict[Value, list[Use]] = {}
+        for user, i, path in self.uses:
+            if _component(user.operand(i), path) not in self.multiplied:
+                found.setdefault(user.operand(i), []).append((user, i))
+        return found
 
-    def _walk(self) -> None:
-        while self.ready:
-            self._pass(self.ready.pop())
+    # -- up --------------------------------------------------------------------------------------------------
 
-    def _guess(self) -> bool:
-        """Demands what else is taken of the results of functions that the derivative passes through, if it is made of
-        the derivative: between calls of a recursion a demand may have only itself for a cause."""
-        guesses = [
-            (function, path)
-            for function in dict.fromkeys(function for function, _ in self.results)
-            for path in self.plan.uses.taken.get(function, ())
-            if (function, path) not in self.results and (function, path) not in self.refused
-            if self.plan.derivative.rank(unpacked(function.result, path)) >= TAIL
-        ]
-        for function, path in guesses:
-            self.results[function, path] = self.guessed[function, path] = None
-            self._want((function._return, 0, path), None)
-        return bool(guesses)
+    def _up(self, component: Component) -> list[Component]:
+        return _components(self.below.get(component, ()))
 
-    def _want(self, use: Use, cause: Component | None) -> None:
-        user, i, path = use
-        component = (user.operand(i), path)
-        if use in self.uses or self.plan.zeros.is_zero(*component):
-            return
-        self.uses[use] = cause
-        value = component[0]
-        count = self.plan.uses.counts.get(value, {}).get(path)
-        if count is None:
-            return
-        first = component not in self.remaining
-        left = self.remaining[component] = self.remaining.get(component, count) - 1
-        # Of an input all uses are taken to agree, since recursion may stand between them; it is checked at the end.
-        if first if isinstance(value, Input) else left == 0:
-            self.ready.append(component)
+    def _reached(self, starts: Iterable[Place]) -> list[Component]:
+        """Of what can be multiplied, that which wanted uses lead to."""
+        return [c for c in walk(_components(starts), self._up) if c in self.below]
 
-    def _pass(self, component: Component) -> None:
-        """The uses that make a fully demanded component come out multiplied."""
-        value, path = component
-        if isinstance(value, Node) and value.op.name in HIDDEN:
-            raise not_linear(value, "it takes derivatives from a workspace that no operand shows")
-        if self.plan.derivative.rank(value) < TAIL and not (isinstance(value, Node) and value.op.name == "MakeTuple"):
-            return
+    def _ends(self) -> Iterator[Place]:
+        """What results and effects take, and what computes sizes, truths or several tensors besides of the way."""
+        yield from self._taken(self.graph._return, 0)
+        wanting = {user for user, _ in self.wanted}
+        for node in self.live:
+            followed = node.op.name in _THROUGH or (node.op is CALL and node not in self.closures.open)
+            if (
+                followed
+                or (node, ()) in self.below
+                or (is_float_tensor(node) and not is_effect(node) and node not in wanting)
+            ):
+                continue
+            for i in range(node.num_operands):
+                if (node, i) not in self.closures.formals or node in self.closures.open:
+                    yield from self._taken(node, i)
+
+    def _taken(self, user: Node, i: int) -> Iterator[Place]:
+        """What a node computes from: nothing that is zero, wanted, or of which it sees the shape alone."""
+        if (user, i) not in self.wanted and not self.zeros.is_zero(user) and not sees_shape_only(user, i):
+            uses = ((user, i, path) for path in leaves(user.operand(i).type))
+            yield from (use for use in uses if not self._is_zero(use))
+
+    def _made_of(self, value: Value, path: Path) -> list[Place]:
+        """The uses by which a component is made of others, but for wanted ones."""
+        uses: list[Place] = []
         if isinstance(value, Input):
-            if self.plan.owner[value] not in self.refused:
-                sites = self.plan.closures.bound.get(value, ())
-                self._settle(component, [(node, i, path) for node, i in sites if node in self.plan.uses.live])
-            return
-        assert isinstance(value, Node)
-        if value in self.refused:
-            return
-        name = value.op.name
-        if name == "Depend":
-            self._settle(component, [(value, 0, path)])
-        elif name == "MakeTuple":
-            self._settle(component, [(value, path[0], path[1:])])
-        elif name == "TupleGetItem":
-            index = element(value)
-            if index is not None and not self._ends_at(value.operand(0)):
-                self._settle(component, [(value, 0, (index, *path))])
-        elif value.op is CALL:
-            self._pass_call(value, path)
-        else:
-            self._pass_primitive(value)
+            uses = [(node, i, path) for node, i in self.closures.bound.get(value, ()) if node in self.live]
+        elif isinstance(value, Node) and not _is_whole(value):
+            if value.op is CALL:
+                uses = [(function._return, 0, path) for function in self.closures.targets[value]]
+            elif value.op.name == "Depend":
+                uses = [(value, 0, path)]
+            elif value.op.name == "MakeTuple" and path and path[0] < value.num_operands:
+                uses = [(value, path[0], path[1:])]
+            elif (index := element(value)) is not None:
+                uses = [(value, 0, (index, *path))]
+        found = [use for use in uses if use[:2] not in self.wanted and not self._is_zero(use)]
+        if isinstance(value, Node) and (not uses or value in self.closures.open):
+            found += (use for i in range(value.num_operands) for use in self._taken(value, i))
+        return found
 
-    def _ends_at(self, source: Value) -> bool:
-        """Whether a tuple's elements must be multiplied after they are taken out of it."""
-        return source in self.refused or (
-            isinstance(source, Node)
-            and source.op is CALL
-            and any(function in self.refused for function in self.plan.closures.targets[source])
-        )
-
-    def _settle(self, component: Component, uses: list[Use]) -> None:
-        self.scaled.add(component)
-        for use in uses:
-            self._want(use, component)
-
-    def _pass_call(self, call: Node, path: Path) -> None:
-        functions = self.plan.closures.targets[call]
-        if self._ends_at(call):
-            return
-        if call in self.plan.closures.open or not functions:
-            raise AnatomyError(
-                f"graph '{home_of(call)}': the derivative passes through the call {site(call)}, and "
-                "which functions that reaches cannot be told: the backward part cannot be followed. Take the control "
-                "flow that the closure comes from out of the differentiated network."
-            )
-        self.scaled.add((call, path))
-        for function in functions:
-            if (function, path) not in self.results:
-                self.results[function, path] = None
-                self._want((function._return, 0, path), (call, path))
-
-    def _pass_primitive(self, node: Node) -> None:
-        """A primitive's elements all come out multiplied, or none does."""
-        counts = self.plan.uses.counts[node]
-        waiting = self.waiting.get(node)
-        waiting = sum(1 for n in counts.values() if n) - 1 if waiting is None else waiting - 1
-        self.waiting[node] = waiting
-        if waiting:
-            return
-        positions = self.plan.terms.of(node)
-        if positions is None:
-            return
-        self.scaled.update((node, path) for path in counts)
-        cause = (node, next(iter(counts)))
-        for i in positions:
-            for path in leaves(node.operand(i).type):
-                self._want((node, i, path), cause)
-
-    # -- what came of it -------------------------------------------------------------------------------------
-
-    def contradictions(self) -> set[object]:
-        """Functions and nodes that must not be passed, for what would have to be multiplied beyond them cannot be."""
-        if wrong := [guess for guess in self.guessed if not self._agreed(*guess)]:
-            return set(wrong)
-        found = self._unmet()
-        # A guess may have led there.
-        return set(self.guessed) if found and self.guessed else found
-
-    def _agreed(self, function: Graph, path: Path) -> bool:
-        """Whether all calls that take an element of a function's result want it multiplied."""
-        uses = self.plan.uses
-        calls = [call for call in self.plan.closures.callers.get(function, ()) if call in uses.live]
-        return all((call, path) in self.scaled or not uses.counts[call].get(path, 0) for call in calls)
-
-    def _unmet(self) -> set[object]:
-        found: set[object] = set()
-        main = self.plan.graph
-        passed = {function for function, _ in self.results}
-        for (user, i, path), cause in self.uses.items():
-            value = user.operand(i)
-            if (value, path) in self.scaled:
-                continue
-            home = user.graph
-            if home is main and not path:
-                self._check_seed(user, i)
-                continue
-            news: set[object] = set()
-            if home is not main:
-                news.add(home)
-            elif cause is not None:
-                news.add(cause[0])
-            if cause is not None and isinstance(cause[0], Input):
-                news.add(self.plan.owner[cause[0]])
-            if home is not main and home not in passed and not (cause is not None and isinstance(cause[0], Input)):
-                raise AnatomyError(
-                    f"graph '{main.name}': the gradient that {site(user)} takes is computed inside function "
-                    f"'{home.name if home else '?'}', where no loss scale is known. Take gradients outside of "
-                    "branches and loops."
+    def _passed(self, value: Value, path: Path) -> list[Place] | None:
+        """The uses that make a component come out multiplied; None where the derivative does not come by it."""
+        if isinstance(value, Node) and value.op.name in HIDDEN:
+            self.errors[value, path] = not_linear(value, "it takes derivatives from a workspace that no operand shows")
+            return []
+        packs = isinstance(value, Node) and value.op.name == "MakeTuple"
+        if not isinstance(value, (Node, Input)) or (self.derivative.rank(value) < TAIL and not packs):
+            return None
+        made_of = self._made_of(value, path)
+        if isinstance(value, Input) or packs or value.op.name == "Depend":
+            return made_of
+        if value.op.name == "TupleGetItem":
+            return None if element(value) is None else made_of
+        if value.op is CALL:
+            if value in self.closures.open or not self.closures.targets[value]:
+                self.errors[value, path] = AnatomyError(
+                    f"graph '{home_of(value)}': the derivative passes through the call {site(value)}, and "
+                    "which functions that reaches cannot be told: the backward part cannot be followed. Take the "
+                    "control flow that the closure comes from out of the differentiated network."
                 )
-            if news <= self.refused:
+            return made_of
+        try:
+            positions = self.terms.of(value)
+        except AnatomyError as error:
+            self.errors[value, path] = error
+            return []
+        return None if positions is None else [use for use in made_of if use[1] in positions]
+
+    # -- what stands in the way ------------------------------------------------------------------------------
+
+    def _keep(self, kept: Iterable[Component], above: Mapping[Component, list[Component]]) -> None:
+        """Takes out what can be multiplied of these, of what they are made of, and of what is made of them."""
+        for component in walk(kept, lambda c: [*_components(self._made_of(*c)), *above.get(c, ())]):
+            self.below.pop(component, None)
+
+    def _fits(self, use: Place) -> bool:
+        """Whether an operand is multiplied, or can take a factor at this use."""
+        user, i, path = use
+        return _component(user.operand(i), path) in self.below or (user.graph is self.graph and not path)
+
+    def _above(self) -> dict[Component, list[Component]]:
+        """What is made of a component where no factor can stand."""
+        above: dict[Component, list[Component]] = {}
+        for component, below in self.below.items():
+            for user, i, path in below:
+                if user.graph is not self.graph or path:
+                    above.setdefault(_component(user.operand(i), path), []).append(component)
+        return above
+
+    def _check(self) -> None:
+        """AnatomyError where a factor would have to stand where none can, or unknown calls reach what is multiplied."""
+        for user, i, path in self.uses:
+            if _component(user.operand(i), path) in self.multiplied:
+                continue
+            where = f"graph '{self.graph.name}': "
+            if user.graph is not self.graph:
                 raise AnatomyError(
-                    f"graph '{main.name}': operand {i} of {site(user)} is a tuple that holds the "
-                    "derivative, and cannot be taken apart here"
+                    f"{where}the gradient that {site(user)} takes is computed inside function '{home_of(user)}', where "
+                    "no loss scale is known. Take gradients outside of branches and loops."
                 )
-            found |= news
-        found |= {function for function, path in self.results if not self._agreed(function, path)}
-        for value, path in self.scaled:
-            if isinstance(value, Input) and self.remaining[value, path]:
-                found.add(self.plan.owner[value])
-        if self.results and self.plan.closures.open:
-            call = next(iter(self.plan.closures.open))
+            if path:
+                raise AnatomyError(
+                    f"{where}operand {i} of {site(user)} is a tuple that holds the derivative, and cannot be taken "
+                    "apart here"
+                )
+            if i in written_operands(user):
+                raise AnatomyError(
+                    f"{where}{site(user)} writes its operand {i} in place, so that must have been multiplied "
+                    "before it: not supported"
+                )
+        if self.closures.open and any(isinstance(v, Node) and v.op is CALL for v, _ in self.multiplied):
+            call = next(iter(self.closures.open))
             raise AnatomyError(
                 f"graph '{home_of(call)}': which functions {site(call)} reaches cannot be told, so neither can be what "
                 "else calls those that the derivative passes through"
             )
-        return found - self.refused
 
-    def _check_seed(self, user: Node, i: int) -> None:
-        value = user.operand(i)
-        if not is_float_tensor(value):
-            raise AnatomyError(
-                f"{site(value)}, a use of {site(user)}, carries the derivative but is no tensor of floats"
-            )
-        if i in written_operands(user):
-            raise AnatomyError(
-                f"{site(user)} writes its operand {i} in place, which would have to be multiplied "
-                "before it: not supported"
-            )
+    def _is_zero(self, use: Place) -> bool:
+        return self.zeros.is_zero(use[0].operand(use[1]), use[2])
 
-    def places(self) -> dict[Value, list[tuple[Node, int]]]:
-        """The values to multiply, and for which uses."""
-        found: dict[Value, list[tuple[Node, int]]] = {}
-        for user, i, path in self.uses:
-            value = user.operand(i)
-            if (value, path) not in self.scaled:
-                found.setdefault(value, []).append((user, i))
-        return found
+
+def _is_whole(value: Value) -> bool:
+    """Whether all elements of a value are multiplied, or none: those of a primitive."""
+    return isinstance(value, Node) and value.op.name not in _PACKS and value.op is not CALL
+
+
+def _component(value: Value, path: Path) -> Component:
+    return (value, ()) if _is_whole(value) else (value, path)
+
+
+def _components(uses: Iterable[Place]) -> list[Component]:
+    return [_component(user.operand(i), path) for user, i, path in uses]
+
+
+def _live(main: Graph) -> set[Node]:
+    def needed(node: Node) -> list[Node]:
+        values = (v.graph._return if isinstance(v, GraphRef) else v for v in node._operands)
+        return [v for v in values if isinstance(v, Node)]
+
+    return set(walk([main._return], needed))

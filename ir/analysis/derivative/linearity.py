@@ -5,19 +5,15 @@ Exported graphs have no explicit derivative of the loss (it was 1, and folded). 
 is walked from the gradients up to where they begin, one primitive at a time:
 
 * a value is multiplied if all its uses are to be; what only some uses want is multiplied on the way to those;
-* a demand passes a primitive by its entry in :mod:`.linear_operands`: all terms of a sum are demanded, one factor of a
+* a demand passes a primitive by its rule (:mod:`.linear_operands`): all terms of a sum are demanded, one factor of a
   product (the one that carries the derivative, see :mod:`.derivative`);
 * where nothing above carries the derivative any more, or it cannot be seen, the value is a seed;
 * what carries the derivative into a primitive that is not linear in it is an error: gradients behind it would not be
   those of a multiplied loss.
 
-Calls are passed in the same way, from their results into the functions and from the functions' inputs to the arguments.
-That a loop's function calls itself does no harm: what is assumed of its result is what is shown of it, by induction
-over the number of calls. A function has no factor to multiply with; where it would need one, the results of its calls
-are multiplied instead.
+A function has no factor to multiply with; where it would need one, the results of its calls are multiplied instead.
 
-:mod:`.use_counts` counts the uses that matter, :mod:`.terms` passes one primitive, :mod:`.demand` walks. For example,
-with the gradient ``%g`` wanted multiplied::
+:mod:`.terms` passes one primitive, :mod:`.demand` walks. For example, with the gradient ``%g`` wanted multiplied::
 
     state %w: float32[2]
     graph @step(%x: float32[2]) {
@@ -47,10 +43,9 @@ from ...core.primitives import Family, named
 from ...core.walk import carried_operands, walk
 from ..functions.closures import Closures
 from .components import Zeros
-from .demand import Demand, Plan
+from .demand import Demand
 from .derivative import BACKWARD, Derivative
 from .terms import Terms
-from .use_counts import count_uses
 
 _SUMS = named(Family.SUM, Family.DIFFERENCE, Family.CAST, Family.COPY)
 
@@ -104,20 +99,5 @@ def demand_of(
     graph: Graph, parts: Mapping[Node, str], wanted: Sequence[Use], *, assume_linear: Collection[str] = ()
 ) -> Demand:
     """All that must be multiplied so that the ``wanted`` uses are: see :func:`find_seeds`."""
-    closures = Closures(graph)
-    derivative = Derivative(graph, parts, closures)
-    zeros = Zeros(graph)
-    plan = Plan(
-        graph,
-        derivative,
-        closures,
-        zeros,
-        count_uses(graph, closures, zeros, dict.fromkeys(wanted)),
-        Terms(derivative, frozenset(assume_linear)),
-        dict.fromkeys(wanted),
-        {formal: body for body in graph.all_graphs() for formal in body.inputs},
-    )
-    refused: set[object] = set()
-    while contradictions := (demand := Demand(plan, refused)).contradictions():
-        refused |= contradictions
-    return demand
+    derivative = Derivative(graph, parts, Closures(graph))
+    return Demand(derivative, Zeros(graph), Terms(derivative, frozenset(assume_linear)), wanted)

@@ -18,7 +18,9 @@ from functools import cache
 
 from ..attributes import Attribute
 from ..op import CALL, NO_ATTRIBUTES, Op
-from . import arithmetic, chance, layers, optimizers, outside, products, reductions, samples, shapes, state, structure
+from . import arithmetic, chance, layers, linear, optimizers, outside, products, reductions, samples, shapes
+
+from . import state, structure  # isort: skip
 from .definition import ASCEND, CPU, EVERYWHERE, GPU, Facts, Family, Table
 
 __all__ = [
@@ -30,8 +32,10 @@ _FILES = (structure, state, optimizers, arithmetic, products, layers, shapes, re
 UNLISTED = Facts()
 _TABLE: Table = {name: known for file in _FILES for name, known in file.TABLE.items()}
 PRIMITIVES: Table = {
-    name: replace(_TABLE.get(name, UNLISTED), samples=samples.samples_of(_TABLE, name))
-    for name in {**_TABLE, **samples.NAMED}
+    name: replace(
+        _TABLE.get(name, UNLISTED), samples=samples.samples_of(_TABLE, name), linear=linear.NAMED.get(name, ())
+    )
+    for name in {**_TABLE, **samples.NAMED, **linear.NAMED}
 }
 
 

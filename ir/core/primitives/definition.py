@@ -89,6 +89,7 @@ class Facts:
     ``seeds``: the two seeds, where they are operands.
     ``random``: never merged or duplicated. ``elementwise``: each element of the result is made of those at its place.
     ``samples``: how it treats the samples of a batch, in the words of :mod:`.samples`.
+    ``linear``: the operands that it is linear in, as :mod:`.linear` lists them.
     ``kind``: MindSpore's prim type (1 class, 2 function), and ``attributes``: those that every node has; both for
     nodes that a pass makes. Which targets have kernels for it: ``ir/core/kernels/``.
     """
@@ -110,6 +111,7 @@ class Facts:
     random: bool = False
     elementwise: bool = False
     samples: str = ""
+    linear: tuple[tuple[int, ...], ...] = ()
     kind: int = 2
     attributes: Attributes = field(default_factory=lambda: NO_ATTRIBUTES)
 

@@ -80,6 +80,7 @@ def test_what_an_update_takes_of_the_last_micro_batch_alone_is_said() -> None:
     found = bc.prove(original, bc.compile(original, "gradient-accumulation{steps=3,carry=last}"))
     assert found.proved, show(found.proof) or found.objection
     assert "takes the last micro-batch's value alone: " in found.proof.claim
+    assert found.proof.besides in found.verdict()
     assert not bc.prove(original, bc.compile(original, "gradient-accumulation{steps=3,carry=mean}")).proved
     plain = bc.prove(load("mlp"), bc.compile(load("mlp"), "gradient-accumulation{steps=3}"))
     assert "alone" not in plain.proof.claim

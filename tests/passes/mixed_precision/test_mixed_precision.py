@@ -250,24 +250,6 @@ def test_bfloat16_is_for_ascend(exported: Exported) -> None:
             bc.compile(source, "mixed-precision{dtype=bfloat16}", target=target)
 
 
-@pytest.mark.parametrize(
-    ("name", "asked", "message"),
-    [
-        ("mlp_half_compute", "mixed-precision", r"in half precision already .* mixed-precision\{level=O0\}"),
-        ("mlp", "mixed-precision{level=O0}", "nothing in the program computes in half precision"),
-        ("mlp", "mixed-precision{keep=nowhere}", "keep='nowhere' names no cell .* such are: .*hidden-Dense"),
-        ("mlp", "gradient-accumulation{steps=2},mixed-precision{level=O1}", None),
-    ],
-)
-def test_what_cannot_be_cast_is_named(name: str, asked: str, message: str | None, exported: Exported) -> None:
-    source = bc.load(exported(name))
-    if message is None:  # the order in which passes are written does not matter
-        bc.compile(source, asked)
-        return
-    with pytest.raises(PassError, match=message):
-        bc.compile(source, asked)
-
-
 def test_where_half_precision_is_kept_anyway_the_report_says_so(exported: Exported) -> None:
     found = bc.compile(bc.load(exported("mlp")), "mixed-precision{saved=half}", target="gpu")
     assert "on gpu half precision is kept anyway" in found.reports[0].misses[0].reason
@@ -282,14 +264,6 @@ def test_where_nothing_is_rounded_for_the_backward_part_the_report_says_so(
     found = bc.compile(bc.load(exported("mlp")), f"mixed-precision{{keep={keep},saved=half}}").reports[0]
     assert found.statistics["values kept rounded"] == rounded
     assert any("saved=half changes nothing" in miss.reason for miss in found.misses) == (not rounded)
-
-
-def test_a_program_that_was_split_is_refused(exported: Exported) -> None:
-    program = bc.compile(bc.load(exported("mlp")), "gradient-accumulation{steps=2}")
-    with pytest.raises(PassError, match="needs a program with one step graph"):
-        bc.compile(program, "mixed-precision")
-    with pytest.raises(OptionError, match="level=O0 makes everything float32"):
-        bc.compile(program, "mixed-precision{level=O0,keep=x}")
 
 
 # -- a bound on the gradients ----------------------------------------------------------------------------------------

@@ -108,7 +108,6 @@ def test_each_primitive_keeps_every_bit(scaled: str, monkeypatch: pytest.MonkeyP
 
 
 MOMENTUM = UPDATES["ApplyMomentum"]
-ADAGRAD = "ApplyAdagrad({s[0]}, {s[1]}, %rate, {g}, {u}) : (float32[64], float32[64])"
 
 
 @pytest.mark.parametrize(

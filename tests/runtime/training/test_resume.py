@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 from boost_compile.ir.core.errors import RuntimeFailure
 from boost_compile.runtime.state.checkpoint import write_state
 from boost_compile.runtime.training.callback import Callback
-from boost_compile.runtime.training.saving import SaveEvery
 
 import boost_compile as bc
 from tests.boundary import every_other
-from tests.networks import CASES
 from tests.runtime.programs import running_mean, samples
 from tests.runtime.training.support import assert_same_state, dataset, rows
 
@@ -63,25 +60,6 @@ def test_a_trained_state_is_trained_further(tmp_path: Path):
     assert not second.fit(data, epochs=2, resume=True).epochs
     second.fit(data, epochs=3, resume=True)
     assert_same_state(second.state(), whole.state())
-
-
-def test_a_real_network_saved_every_few_cycles(exported, tmp_path: Path):
-    program = bc.compile(bc.load(exported("mlp")), "gradient-accumulation{steps=2}")
-    digits = CASES["mlp"].batch(np.random.default_rng(5), 22)
-    numbers = []
-
-    class Watch(SaveEvery):
-        def on_cycle(self, session, cycle):
-            super().on_cycle(session, cycle)
-            if (tmp_path / "saved.ckpt").exists():
-                numbers.append(cycle.number)
-
-    whole, again = bc.Session(program, seed=0), bc.Session(program, seed=0)
-    whole.fit(digits, epochs=2, callbacks=[Watch(tmp_path / "saved.ckpt", 3)])
-    assert numbers == [3, 4, 5]
-    again.load_state(tmp_path / "saved.ckpt")
-    again.fit(digits, epochs=2, resume=True)
-    assert_same_state(again.state(), whole.state())
 
 
 def test_a_dataset_goes_on_at_its_micro_batch(tmp_path: Path):

@@ -46,24 +46,6 @@ def test_flush_ends_a_short_cycle_by_its_real_count(split):
     assert session.state()["updates"] == 2
 
 
-@pytest.mark.parametrize("suffix", [".safetensors", ".ckpt"])
-def test_a_checkpoint_in_mid_cycle_resumes_there(tmp_path, suffix):
-    program = running_mean(3)
-    data = samples(6)
-    whole, first = bc.Session(program), bc.Session(program)
-    for x in data:
-        whole.step(x)
-    for x in data[:4]:
-        first.step(x)
-    first.save(tmp_path / f"state{suffix}")
-    second = bc.Session(program)
-    second.load_state(tmp_path / f"state{suffix}")
-    assert second.position == 1
-    assert [second.step(x).updated for x in data[4:]] == [False, True]
-    for name, value in whole.state().items():
-        np.testing.assert_array_equal(second.state()[name], value)
-
-
 def test_loading_an_older_state_moves_the_position_back():
     session = bc.Session(running_mean(3))
     start = session.state()

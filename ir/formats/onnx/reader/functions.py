@@ -8,7 +8,7 @@ from typing import Any
 
 from ....core.errors import FormatError
 from ....core.wording import counted
-from .table import FOLDED_ONLY, RULES
+from ..table import FOLDED_ONLY, READ
 
 LIMIT = 1_000_000
 """Nodes up to which functions are written out: a few lines of a hostile file stand for more than memory holds."""
@@ -59,7 +59,7 @@ def _is_defined(node: Any, opset: int) -> bool:
     from onnx import defs
 
     name = node.op_type
-    if node.domain not in ("", "ai.onnx") or name in RULES or name in FOLDED_ONLY or not defs.has(name, opset):
+    if node.domain not in ("", "ai.onnx") or name in READ or name in FOLDED_ONLY or not defs.has(name, opset):
         return False
     schema = defs.get_schema(name, opset)
     return bool(schema.has_function or schema.has_context_dependent_function)
@@ -67,36 +67,24 @@ def _is_defined(node: Any, opset: int) -> bool:
 
 def _all_nodes(graph: Any) -> Iterator[Any]:
     """The nodes of a graph and of the graphs inside it."""
-    pending = [graph]
-    while pending:
-        for node in pending.pop().node:
-            yield node
-            for attribute in node.attribute:
-                if attribute.type == attribute.GRAPH:
-                    pending.append(attribute.g)
-                elif attribute.type == attribute.GRAPHS:
-                    pending.extend(attribute.graphs)
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            for inner in (*attribute.graphs, *([attribute.g] if attribute.type == attribute.GRAPH else [])):
+                yield from _all_nodes(inner)
 
 
 def _check_growth(model: Any) -> None:
     """Counts what inlining would make, before it does; calls in a circle are an error."""
     functions = {(f.domain, f.name): f for f in model.functions}
-    sizes: dict[tuple[str, str], int] = {}
-    for start in functions:
-        stack = [start]
-        on_stack = {start}
-        while stack:
-            key = stack[-1]
-            called = [(n.domain, n.op_type) for n in _all_nodes(functions[key])]
-            open_ = next((k for k in called if k in functions and k not in sizes), None)
-            if open_ is None:
-                sizes[key] = sum(sizes.get(k, 1) for k in called)
-                on_stack.discard(stack.pop())
-            elif open_ in on_stack:
-                raise FormatError(f"its functions call each other in a circle: '{open_[1]}'")
-            else:
-                stack.append(open_)
-                on_stack.add(open_)
-    total = sum(sizes.get((n.domain, n.op_type), 1) for n in _all_nodes(model.graph))
+
+    @cache
+    def size(key: tuple[str, str]) -> int:
+        return sum(size((n.domain, n.op_type)) for n in _all_nodes(functions[key])) if key in functions else 1
+
+    try:
+        total = sum(size((n.domain, n.op_type)) for n in _all_nodes(model.graph))
+    except RecursionError:
+        raise FormatError("its functions call each other in a circle, or a thousand deep") from None
     if total > LIMIT:
         raise FormatError(f"its functions, written out, would be {counted(total, 'node')}; {LIMIT:,} are taken")

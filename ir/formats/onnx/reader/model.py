@@ -17,83 +17,72 @@ from ....core.interface import Interface, note_interface
 from ....core.naming import printable
 from ....core.program import Entry, Program, Schedule
 from ....core.types import TensorType
-from ..operators import OPSET
+from ..operators import ELEMENT_TYPES, OPSET
 from .conversion import Conversion, safe_name
 from .functions import inlined, without_functions
-from .tensors import Tensors, declared_type
+from .tensors import Tensors, agree, declared_type
 
 
 class OpenSizes(FormatError):
     """A model leaves sizes open that nobody has given."""
 
 
+class ModelNote(UserWarning):
+    """Warns of what an ONNX model says and is not taken as it says it."""
+
+
 def read_onnx(path: str | os.PathLike[str], dimensions: Mapping[str, int] | None = None) -> Program:
     """The program of a forward model: one graph, ``step``, of MindSpore's primitives; floating-point initializers are
     state. ``dimensions``: sizes of the model's open dimensions, by name.
 
-    FormatError for what is no valid ONNX model; Error, listing all at once, for operators that have no translation.
+    FormatError for what is not a valid ONNX model; Error, listing all at once, for operators that have no translation.
     """
     path = Path(path)
-    view = _bytes_of(path)
-    model = _parsed(path, view)
+    if not path.is_file():
+        raise FormatError(f"{path}: no such file")
     try:
+        view = MappedFile(path).view()
+    except OSError as error:
+        raise FormatError(f"{path}: cannot be read: {error.strerror}") from None
+    try:
+        model = _parsed(view)
         graph, conversion, interface = _converted(path, model, dimensions or {})
     except FormatError as error:
         message, python, command = (printable(text) for text in (error.message, error.python, error.command))
         raise type(error)(f"{path}: {message}", python=python, command=command) from None
-    program = Program(
-        graphs={"step": graph},
-        state=conversion.state,
-        schedule=Schedule((Entry("step"),)),
-        name=path.stem,
-        source={"file": path.name, "sha256": hashlib.sha256(view).hexdigest()},
-    )
+    source = {"file": path.name, "sha256": hashlib.sha256(view).hexdigest()}
+    schedule = Schedule((Entry("step"),))
+    program = Program({"step": graph}, state=conversion.state, schedule=schedule, name=path.stem, source=source)
     note_interface(program, interface)
     return program
 
 
-def _bytes_of(path: Path) -> memoryview:
-    if not path.is_file():
-        raise FormatError(f"{path}: no such file")
-    try:
-        return MappedFile(path).view()
-    except OSError as error:
-        raise FormatError(f"{path}: cannot be read: {error.strerror}") from None
-
-
-def _parsed(path: Path, view: memoryview) -> Any:
+def _parsed(view: memoryview) -> Any:
     import onnx
     from google.protobuf.message import DecodeError
 
     try:
         model = onnx.ModelProto.FromString(bytes(view))
     except DecodeError as error:
-        raise FormatError(f"{path}: not an ONNX model, or a damaged one ({error})") from None
-    _check_texts(path, model)
-    if not model.graph.node or not model.graph.output:
-        raise FormatError(f"{path}: not an ONNX model, or an empty one: it holds no graph with results")
-    return model
-
-
-def _check_texts(path: Path, model: Any) -> None:
-    """FormatError for names that are not UTF-8, which protobuf hands out as bytes."""
-    pending = [model]
-    while pending:
-        message = pending.pop()
-        for field, value in message.ListFields():
+        raise FormatError(f"not an ONNX model, or a damaged one ({error})") from None
+    pending: list[Any] = [model]
+    while pending:  # names that are not UTF-8, which protobuf hands out as bytes
+        for field, value in pending.pop().ListFields():
             values = value if isinstance(value, Sequence) and not isinstance(value, (str, bytes)) else [value]
             if field.message_type is not None:
                 pending.extend(values)
             elif field.type == field.TYPE_STRING and any(isinstance(text, bytes) for text in values):
-                raise FormatError(f"{path}: a damaged ONNX model: its field '{field.name}' holds no UTF-8")
+                raise FormatError(f"a damaged ONNX model: its field '{field.name}' holds no UTF-8")
+    if not model.graph.node or not model.graph.output:
+        raise FormatError("not an ONNX model, or an empty one: it holds no graph with results")
+    return model
 
 
 def _converted(path: Path, model: Any, dimensions: Mapping[str, int]) -> tuple[Graph, Conversion, Interface]:
     found = opset_of(model)
-    tensors = Tensors(path)
     _promote_constants(model)
     initializers = _taken_out(model)
-    open_ = _fill_sizes(model, dimensions, {proto.name for proto in initializers})
+    first = _fill_sizes(model, dimensions, {proto.name for proto in initializers})
     if found < OPSET:
         model = newer(without_functions(model), found)
         warnings.warn(
@@ -102,33 +91,32 @@ def _converted(path: Path, model: Any, dimensions: Mapping[str, int]) -> tuple[G
     _check(model)
     opset = max(found, OPSET)
     model = inlined(without_functions(model), opset)
-    graph = Graph("step")
-    declared = _declared(model)
-    conversion = Conversion(graph, opset, tensors)
+    # A result's declared shape is taken out of the model: what a node computes is known from its inputs, and
+    # onnxruntime too runs a model that declares another shape.
+    declared = {info.name: declared_type(info.type) for info in model.graph.output}
+    for info in model.graph.output:
+        info.type.tensor_type.ClearField("shape")
+    graph, batch = Graph("step"), {}
+    conversion = Conversion(graph, opset, Tensors(path))
     conversion.constants([*initializers, *model.graph.initializer])
-    given = [info for info in model.graph.input if info.name not in conversion.items]
-    for info in given:
-        name = safe_name(info.name, f"input{len(graph.inputs)}")
-        type_ = declared_type(info.type)
+    for info in model.graph.input:
+        if info.name in conversion.items:
+            continue
+        type_, name = declared_type(info.type), safe_name(info.name, f"input{len(graph.inputs)}")
         if type_ is None:
-            raise FormatError(f"input '{info.name}' is no tensor of a type that MindSpore has")
-        conversion.items[info.name] = graph.add_input(name, type_)
+            raise FormatError(f"input '{info.name}' is not a tensor of a type that MindSpore has")
+        value = conversion.items[info.name] = graph.add_input(name, type_)
+        if info.name in first:
+            batch[value.name] = first[info.name]
     conversion.nodes(model.graph.node)
-    outputs = [info.name for info in model.graph.output]
-    conversion.finish(outputs)
-    graph.outputs = tuple(safe_name(name, f"output{i}") for i, name in enumerate(outputs))
-    for name in outputs:
-        computed, said = conversion.use(conversion.items[name]).type, declared.get(name)
-        if said is not None and isinstance(computed, TensorType) and not _agree(computed, said):
+    conversion.finish(list(declared))
+    graph.outputs = tuple(safe_name(name, f"output{i}") for i, name in enumerate(declared))
+    for name, said in declared.items():
+        computed = conversion.use(conversion.items[name]).type
+        if said is not None and isinstance(computed, TensorType) and not agree(computed, said):
             note = f"result '{name}' is declared as {said} and computed as {computed}, which is taken"
             warnings.warn(f"{path}: {note}", ModelNote, stacklevel=2)
-    named = {v.name: info.name for v, info in zip(graph.inputs, given, strict=True)}
-    batch = {name: open_[source] for name, source in named.items() if source in open_}
     return graph, conversion, Interface(batch, graph.outputs)
-
-
-class ModelNote(UserWarning):
-    """Warns of what an ONNX model says and is not taken as it says it."""
 
 
 def opset_of(model: Any) -> int:
@@ -150,33 +138,41 @@ def newer(model: Any, found: int) -> Any:
     try:
         return version_converter.convert_version(model, OPSET)
     except Exception as error:  # a C++ exception of several kinds
-        lines = str(error).strip().splitlines() or ["no reason given"]
-        raise FormatError(
-            f"opset {found}, which onnx.version_converter cannot make {OPSET}: {lines[0]}. Export again"
-        ) from None
+        said = f"opset {found}, which onnx.version_converter cannot make {OPSET}: {_first_line(error)}. Export again"
+        raise FormatError(said) from None
+
+
+def _check(model: Any) -> None:
+    from onnx import checker
+
+    try:
+        checker.check_model(model.SerializeToString())
+    except (checker.ValidationError, ValueError) as error:
+        raise FormatError(f"not a valid ONNX model: {_first_line(error)}") from None
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or ["no reason given"])[0]
 
 
 def _promote_constants(model: Any) -> None:
     """Makes initializers of the tensors that stand in Constant nodes, in a model without a weight among its
     initializers: paddle2onnx writes all weights so. In others they are constants of the computation."""
-    from onnx import TensorProto
 
-    float_types = {TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16}
-    if any(proto.data_type in float_types and math.prod(proto.dims) > 1 for proto in model.graph.initializer):
+    def is_learned(proto: Any) -> bool:
+        dtype = ELEMENT_TYPES.get(proto.data_type)
+        return dtype is not None and dtype.is_float
+
+    if any(is_learned(proto) and math.prod(proto.dims) > 1 for proto in model.graph.initializer):
         return
-    kept = []
-    for node in model.graph.node:
-        attribute: Any = node.attribute[0] if node.op_type == "Constant" and len(node.attribute) == 1 else None
-        is_float = attribute is not None and attribute.name == "value" and attribute.t.data_type in float_types
-        if is_float and attribute.t.dims and len(node.output) == 1:
-            model.graph.initializer.add().CopyFrom(attribute.t)
-            model.graph.initializer[-1].name = node.output[0]
-        else:
-            kept.append(node)
-    if len(kept) < len(model.graph.node):
-        nodes = [type(node).FromString(node.SerializeToString()) for node in kept]
-        del model.graph.node[:]
-        model.graph.node.extend(nodes)
+    for node in list(model.graph.node):
+        named = {attribute.name: attribute for attribute in node.attribute}
+        if node.op_type == "Constant" and list(named) == ["value"] and len(node.output) == 1:
+            tensor = named["value"].t
+            if tensor.dims and is_learned(tensor):
+                model.graph.initializer.add().CopyFrom(tensor)
+                model.graph.initializer[-1].name = node.output[0]
+                model.graph.node.remove(node)
 
 
 def _taken_out(model: Any) -> list[Any]:
@@ -187,11 +183,8 @@ def _taken_out(model: Any) -> list[Any]:
         raise FormatError("sparse initializers, which MindSpore has no state for")
     taken = [TensorProto.FromString(proto.SerializeToString()) for proto in model.graph.initializer]
     have = {info.name for info in model.graph.input}
-    model.graph.input.extend(
-        helper.make_tensor_value_info(proto.name, proto.data_type, proto.dims)
-        for proto in taken
-        if proto.name not in have
-    )
+    infos = [helper.make_tensor_value_info(p.name, p.data_type, p.dims) for p in taken if p.name not in have]
+    model.graph.input.extend(infos)
     del model.graph.initializer[:]
     return taken
 
@@ -221,10 +214,9 @@ def _fill_sizes(model: Any, dimensions: Mapping[str, int], initialized: set[str]
             else:
                 dim.dim_value = size
     if missing:
-        shown = ", ".join(missing)
         name = next(iter(missing))
         raise OpenSizes(
-            f"the model leaves sizes open: {shown}.",
+            f"the model leaves sizes open: {', '.join(missing)}.",
             python=f"Say what they are: dimensions={{'{name}': 8}}",
             command=f"Say what they are: boost-inspect --dim {name}=8, or boost-compile --dim {name}=8 --loss … "
             "--optimizer …, which makes a program that the other commands take",
@@ -246,28 +238,3 @@ def _fill_sizes(model: Any, dimensions: Mapping[str, int], initialized: set[str]
 def _is_name(dimension: str) -> bool:
     """Whether a name tells its dimension from others: exporters write "?" or nothing for what they do not know."""
     return any(c.isalnum() for c in dimension)
-
-
-def _check(model: Any) -> None:
-    from onnx import checker
-
-    try:
-        checker.check_model(model.SerializeToString())
-    except (checker.ValidationError, ValueError) as error:
-        first = str(error).strip().splitlines()
-        raise FormatError(f"not a valid ONNX model: {first[0] if first else 'no reason given'}") from None
-
-
-def _declared(model: Any) -> dict[str, TensorType | None]:
-    """The shapes that the model declares for its results. They are taken out of it: what a node computes is known from
-    its inputs, and onnxruntime too runs a model that declares another shape."""
-    found = {info.name: declared_type(info.type) for info in model.graph.output}
-    for info in model.graph.output:
-        info.type.tensor_type.ClearField("shape")
-    return found
-
-
-def _agree(computed: TensorType, said: TensorType) -> bool:
-    return len(computed.shape) == len(said.shape) and all(
-        -1 in (a, b) or a == b for a, b in zip(computed.shape, said.shape, strict=True)
-    )

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ....core.data import BytesData, Data, from_numpy, to_numpy
 from ....core.errors import FormatError
-from ....core.types import DType, TensorType
+from ....core.types import TensorType
 from ....core.wording import counted
 from ...mindir.external import DataFiles
-from ..operators import NUMBERS
+from ..operators import ELEMENT_TYPES
 
 if TYPE_CHECKING:
     import numpy as np
-
-ELEMENT_TYPES = {number: dtype for dtype, number in NUMBERS.items() if dtype is not DType.STRING}
 
 
 class Tensors:
@@ -30,18 +27,16 @@ class Tensors:
         dtype = ELEMENT_TYPES.get(proto.data_type)
         if dtype is None:
             raise FormatError(f"{what}: ONNX element type {proto.data_type}, which MindSpore lacks")
-        shape = tuple(proto.dims)
-        if any(d < 0 for d in shape):
-            raise FormatError(f"{what}: a tensor of shape {list(shape)}")
-        type_ = TensorType(dtype, shape)
-        size = math.prod(shape) * dtype.itemsize
-        data: Data
+        if min(proto.dims, default=0) < 0:
+            raise FormatError(f"{what}: a tensor of shape {list(proto.dims)}")
+        type_ = TensorType(dtype, tuple(proto.dims))
+        size, data = type_.size * dtype.itemsize, None
         if proto.data_location == proto.EXTERNAL:
             data = self._external(proto, size, what)
         elif proto.HasField("raw_data"):
             data = BytesData(proto.raw_data)
         else:
-            data = from_numpy(_listed(proto, size // max(dtype.itemsize, 1), what))[1]
+            data = from_numpy(_listed(proto, type_.size, what))[1]
         if data.nbytes != size:
             raise FormatError(f"{what}: {data.nbytes} bytes of data for {type_}, which needs {size}")
         return type_, data
@@ -53,10 +48,9 @@ class Tensors:
         said = {entry.key: entry.value for entry in proto.external_data}
         try:
             offset, length = int(said.get("offset", 0)), int(said.get("length", size))
-            location = said["location"]
+            return self._files.data(what, said["location"], offset, length)
         except (KeyError, ValueError):
             raise FormatError(f"{what}: where its external data lies is not said, or not in numbers") from None
-        return self._files.data(what, location, offset, length)
 
 
 def _listed(proto: Any, count: int, what: str) -> np.ndarray:
@@ -73,10 +67,17 @@ def _listed(proto: Any, count: int, what: str) -> np.ndarray:
 
 
 def declared_type(proto: Any) -> TensorType | None:
-    """The type that a model declares, or inference finds: -1 for a size that is open; None for what is no tensor of a
-    type that MindSpore has, or of no known shape."""
+    """The type that a model declares, or inference finds: -1 for a size that is open; None for what is not a tensor of
+    a type that MindSpore has, or of no known shape."""
     tensor = proto.tensor_type
     if not proto.HasField("tensor_type") or tensor.elem_type not in ELEMENT_TYPES or not tensor.HasField("shape"):
         return None
     shape = tuple(d.dim_value if d.HasField("dim_value") else -1 for d in tensor.shape.dim)
     return TensorType(ELEMENT_TYPES[tensor.elem_type], shape)
+
+
+def agree(a: TensorType, b: TensorType) -> bool:
+    """Whether two types may be one, as far as their sizes are known."""
+    sizes = zip(a.shape, b.shape, strict=False)
+    same = len(a.shape) == len(b.shape) and all(-1 in (m, n) or m == n for m, n in sizes)
+    return same and a.dtype is b.dtype

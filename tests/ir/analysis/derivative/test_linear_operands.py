@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from boost_compile.ir.analysis.derivative.components import leaves
-from boost_compile.ir.analysis.derivative.linear_operands import FILLS, HIDDEN, LINEAR_IN, SHAPE_ONLY, ZEROS, linear_in
+from boost_compile.ir.analysis.derivative.linear_operands import FILLS, HIDDEN, SHAPE_ONLY, ZEROS, linear_in
 from boost_compile.ir.core.graph import Node
+from boost_compile.ir.core.primitives import linear
 from boost_compile.ir.text import parse_graph, parse_program
 
 import boost_compile as bc
@@ -181,12 +182,12 @@ def test_kernels_are_linear_where_the_table_says_so(part: int) -> None:
 
 def test_every_entry_is_run_or_said_not_to_be() -> None:
     run, other = {c.name for c in CALLS}, set(NOT_RUN.split())
-    assert run | other == set(LINEAR_IN)
+    assert run | other == set(linear.NAMED)
     assert not run & other
 
 
 def test_the_lists_do_not_overlap() -> None:
-    assert not set(LINEAR_IN) & (SHAPE_ONLY | HIDDEN | ZEROS | FILLS)
+    assert not set(linear.NAMED) & (SHAPE_ONLY | HIDDEN | ZEROS | FILLS)
 
 
 @pytest.mark.parametrize(

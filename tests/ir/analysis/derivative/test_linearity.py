@@ -100,6 +100,12 @@ def test_one_value_many_uses() -> None:
     assert {(user.name, i) for user, i in seed.uses} == {("b2.a", 0), ("b2.b", 0)}
 
 
+def test_what_nothing_is_made_of_does_not_stand_in_the_way() -> None:
+    """%b9.unused is not linear in the derivative, and neither the result nor an effect needs it."""
+    lines = "%b2.g = Mul(%b1.d, %x)", "%b9.unused = Exp(%b1.d)", "%out = Neg(%b2.g)"
+    assert seeds_of(step(*lines), "out") == {"b1.d": [("b2.g", 0)]}
+
+
 SIZES = """%b2.sizes = ShapeCalc(%b1.d, %x) {only_depend_shape = (FIRST, true)} : ((int64)!, (int64)!)!
   %b2.axes = TupleGetItem(%b2.sizes, 0)"""
 

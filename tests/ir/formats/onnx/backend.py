@@ -20,7 +20,7 @@ from boost_compile.ir.core.walk import result_value
 from boost_compile.ir.formats.onnx.operators import OPSET
 from boost_compile.ir.formats.onnx.reader.functions import inlined, without_functions
 from boost_compile.ir.formats.onnx.reader.model import newer
-from boost_compile.ir.formats.onnx.reader.table import FOLDED_ONLY, RULES
+from boost_compile.ir.formats.onnx.table import FOLDED_ONLY, READ
 
 import boost_compile as bc
 from tests.forward import Results
@@ -91,7 +91,7 @@ def is_supported(case: Any) -> bool:
         nodes = inlined(model if found >= OPSET else newer(model, found), max(found, OPSET)).graph.node
     except Error:
         return False
-    return all(n.op_type in RULES or n.op_type in FOLDED_ONLY or n.op_type == "Constant" for n in nodes)
+    return all(n.op_type in READ or n.op_type in FOLDED_ONLY for n in nodes)
 
 
 def judged(case: Any) -> bool:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from ....core.errors import FormatError
-from ....core.graph import Value
+from ....core.graph import Node, Value
 from ....core.types import TensorType
-from ..operators import Unsupported, dtype_of, shape_of
-from .call import Call, Rule, Weight
-from .emitter import Emitter, plain
+from ..call import Call, Weight
+from ..emitter import Emitter, plain_type
+from ..operators import Entry, Unsupported, dtype_of, shape_of
+from ..writing import Names, Writing, plain
+
+# -- normalizations ----------------------------------------------------------------------------------------------------
 
 
-def _batch_normalization(c: Call) -> Value:
+def _read_batch_norm(c: Call) -> Value:
     e, x, shape = c.e, c.value(0), c.shape()
     if c.attribute("training_mode"):
         raise Unsupported("training_mode: export the network for inference")
@@ -24,17 +27,25 @@ def _batch_normalization(c: Call) -> Value:
         item = c.item(i)
         if isinstance(item, Weight):
             item.is_statistic = True
-    # MindSpore's kernel takes matrices and pictures.
     if len(shape) < 2:
         raise FormatError(f"BatchNormalization of {list(shape)}")
+    # MindSpore's kernel takes matrices and pictures.
     x = x if len(shape) in (2, 4) else e.reshape(x, (*shape[:2], 1, math.prod(shape[2:])))
     channels = TensorType(c.type(1).dtype, (shape[1],))
     operands = [x, *(c.value(i, True) for i in range(1, 5)), False, c.attribute("epsilon"),
                 1 - c.attribute("momentum"), 0]  # fmt: skip
-    return e.reshape(e.several("BatchNorm", operands, [plain(x), *[channels] * 4], take=1)[0], shape)
+    return e.reshape(e.several("BatchNorm", operands, [plain_type(x), *[channels] * 4], take=1)[0], shape)
 
 
-def _layer_normalization(c: Call) -> list[Value]:
+def _write_batch_norm(w: Writing, node: Node) -> Names:
+    """By the statistics, in training too: what an inference computes."""
+    if plain(node, 8, 0) != 0:
+        raise Unsupported("another layout than channels first")
+    y = w.add("BatchNormalization", w.inputs(node, 5), epsilon=float(plain(node, 6, 1e-5)))
+    return (y, None, None, None, None)
+
+
+def _read_layer_norm(c: Call) -> list[Value]:
     e, x, shape, axis, epsilon = c.e, c.value(0), c.shape(), c.axis(), c.attribute("epsilon")
     inner = shape[axis:]
     gamma = e.expand(c.value(1, True), inner)
@@ -42,18 +53,39 @@ def _layer_normalization(c: Call) -> list[Value]:
     small = TensorType(dtype_of(x), (*shape[:axis], *(1 for _ in inner)))
     begin = axis - len(shape) if axis == len(shape) - 1 else axis
     operands, more = [x, gamma, beta, begin, begin, epsilon], c.wants(1) or c.wants(2)
-    y, *rest = e.several("LayerNorm", operands, [plain(x), small, small], take=None if more else 1)
+    y, *rest = e.several("LayerNorm", operands, [plain_type(x), small, small], take=None if more else 1)
     return [y, rest[0], e.apply("Rsqrt", e.add(rest[1], epsilon))] if more else [y]
 
 
-def _instance_normalization(c: Call) -> Value:
+def _write_layer_norm(w: Writing, node: Node) -> Names:
+    begin, parameters, epsilon = (plain(node, i) for i in (3, 4, 5))
+    if begin % len(shape_of(node.operand(0))) != parameters % len(shape_of(node.operand(0))):
+        raise Unsupported("a weight over other axes than those of the mean")
+    y = w.add("LayerNormalization", w.inputs(node, 3), axis=int(begin), epsilon=float(epsilon))
+    return (y, None, None)
+
+
+def _read_instance_norm(c: Call) -> Value:
     x, channels = c.value(0), c.shape()[1]
     small = TensorType(dtype_of(x), (c.shape()[0], channels))
     operands = [x, channels, c.value(1, True), c.value(2, True), c.attribute("epsilon")]
-    return c.e.several("GroupNorm", operands, [plain(x), small, small], take=1)[0]
+    return c.e.several("GroupNorm", operands, [plain_type(x), small, small], take=1)[0]
 
 
-def _lrn(c: Call) -> Value:
+def _write_group_norm(w: Writing, node: Node) -> Names:
+    """Each group as an instance, then weight and bias for each channel."""
+    x, groups, shape = node.operand(0), plain(node, 1), shape_of(node.operand(0))
+    ones, zeros = (w.constant(np.full(groups, value, dtype_of(x).value)) for value in (1, 0))
+    flat = w.add("Reshape", [w.name(x), w.ints([0, groups, -1])])
+    normal = w.add("InstanceNormalization", [flat, ones, zeros], epsilon=float(plain(node, 4)))
+    y = w.add("Reshape", [normal, w.ints([-1, *shape[1:]])])
+    own = w.ints([shape[1], *[1] * (len(shape) - 2)])
+    for i, op in ((2, "Mul"), (3, "Add")):
+        y = w.add(op, [y, w.add("Reshape", [w.name(node.operand(i)), own])])
+    return (y, None, None)
+
+
+def _read_lrn(c: Call) -> Value:
     """x / (bias + alpha / size · sum of squares of the neighbouring channels)^beta."""
     e, x, size, channels = c.e, c.value(0), c.attribute("size"), c.shape()[1]
     none, before = [0] * (c.rank() - 2), (size - 1) // 2
@@ -65,6 +97,9 @@ def _lrn(c: Call) -> Value:
     return e.apply("Div", x, e.apply("Pow", inner, c.attribute("beta")))
 
 
+# -- recurrent cells ---------------------------------------------------------------------------------------------------
+
+
 @dataclass
 class _Direction:
     """One direction of a cell: ``weight`` and ``recurrent`` are [gates * hidden, …], biases have one axis."""
@@ -73,7 +108,7 @@ class _Direction:
     hidden: int
     weight: Value
     recurrent: Value
-    biases: tuple[Value | None, Value | None]
+    biases: Sequence[Value | None]
     peepholes: list[Value]
     activations: list[Callable[[Value], Value]]
     reset_after: bool
@@ -123,10 +158,9 @@ _CELLS = {
 """The step of a cell, how many gates it has, and its activations."""
 
 
-def _recurrent(c: Call) -> list[Value | None]:
-    e, kind, direction = c.e, c.node.op_type, c.attribute("direction")
+def _read_recurrent(c: Call) -> list[Value | None]:
+    e, kind, direction, by_batch = c.e, c.node.op_type, c.attribute("direction"), bool(c.attribute("layout"))
     step, gates, usual = _CELLS[kind]
-    by_batch = bool(c.attribute("layout"))
     x = e.transpose(c.value(0), (1, 0, 2)) if by_batch else c.value(0)
     (steps, batch, width), hidden = shape_of(x), c.shape(2)[-1]
     directions = 2 if direction == "bidirectional" else 1
@@ -135,7 +169,7 @@ def _recurrent(c: Call) -> list[Value | None]:
     for name in ("input_forget", "activation_alpha", "activation_beta", "clip"):
         if c.attribute(name):
             raise Unsupported(name)
-    if c.has(4) and any(n != steps for n in c.ints(4)):
+    if any(n != steps for n in c.ints(4)):
         raise Unsupported("sequences of different lengths")
     names = c.attribute("activations") or usual * directions
     rows: list[list[Value]] = [[] for _ in range(steps)]
@@ -163,38 +197,38 @@ def _recurrent(c: Call) -> list[Value | None]:
 def _direction(c: Call, k: int, width: int, activations: list[str]) -> _Direction:
     e, hidden = c.e, c.shape(2)[-1]
 
-    def own(i: int) -> Value:
-        x = c.value(i, True)
-        return e.reshape(e.part(x, 0, k, k + 1), shape_of(x)[1:])
+    def own(i: int, *cuts: int) -> list[Value]:
+        """Input ``i`` for this direction, cut along its first axis into parts of these lengths."""
+        x = e.reshape(e.part(c.value(i, True), 0, k, k + 1), c.shape(i)[1:])
+        ends = np.cumsum(cuts).tolist()
+        return [e.part(x, 0, end - cut, end) for end, cut in zip(ends, cuts, strict=True)]
 
     def activation(name: str) -> Callable[[Value], Value]:
         if name not in ("Sigmoid", "Tanh", "Relu"):
             raise Unsupported(f"the activation '{name}'")
         return lambda x: e.apply("ReLU" if name == "Relu" else name, x)
 
-    biases = own(3) if c.has(3) else None
-    halves = (None, None) if biases is None else (e.part(biases, 0, 0, width), e.part(biases, 0, width, 2 * width))
-    peepholes = own(7) if c.has(7) else None
-    parts = [] if peepholes is None else [e.part(peepholes, 0, i * hidden, (i + 1) * hidden) for i in range(3)]
-    reset_after = bool(c.attribute("linear_before_reset"))
-    return _Direction(e, hidden, own(1), own(2), halves, parts, [activation(n) for n in activations], reset_after)
+    biases: list[Value] | list[None] = own(3, width, width) if c.has(3) else [None, None]
+    peepholes = own(7, *[hidden] * 3) if c.has(7) else []
+    (weight,), (recurrent,), reset_after = own(1, width), own(2, width), bool(c.attribute("linear_before_reset"))
+    functions = [activation(name) for name in activations]
+    return _Direction(e, hidden, weight, recurrent, biases, peepholes, functions, reset_after)
 
 
 def _initial(c: Call, i: int, k: int, shape: tuple[int, int], by_batch: bool) -> Value:
     e = c.e
     if not c.has(i):
         return e.constant(np.zeros(shape, c.type(0).dtype.value))
-    if c.is_constant(i):  # an exporter writes the zeros that a cell starts from as an initializer: that is no weight
-        array = c.array(i)
-        return e.constant(np.ascontiguousarray(array[:, k] if by_batch else array[k]))
+    if c.is_constant(i):  # an exporter writes the zeros that a cell starts from as an initializer: that is not a weight
+        return e.constant(np.ascontiguousarray(c.array(i)[:, k] if by_batch else c.array(i)[k]))
     x = e.transpose(c.value(i), (1, 0, 2)) if by_batch else c.value(i)
     return e.reshape(e.part(x, 0, k, k + 1), shape)
 
 
-RULES: dict[str, Rule] = {
-    "BatchNormalization": _batch_normalization,
-    "LayerNormalization": _layer_normalization,
-    "InstanceNormalization": _instance_normalization,
-    "LRN": _lrn,
-    **dict.fromkeys(_CELLS, _recurrent),
-}
+TABLE = (
+    Entry("BatchNormalization", "BatchNorm", _read_batch_norm, _write_batch_norm),
+    Entry("LayerNormalization", "LayerNorm", _read_layer_norm, _write_layer_norm),
+    Entry("InstanceNormalization", "GroupNorm", _read_instance_norm, _write_group_norm),
+    Entry("LRN", read=_read_lrn),
+    *(Entry(kind, read=_read_recurrent) for kind in _CELLS),
+)

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Union
+from collections.abc import Sequence
+from typing import Any, Union
 
-from ....core.attributes import Number, TensorValue
-from ....core.data import to_numpy
-from ....core.graph import Constant, Node, Value
-from ....core.naming import UniqueNames
-from ....core.types import DType
-from ..operators import NUMBERS, Unsupported, dtype_of
+import numpy as np
 
-if TYPE_CHECKING:
-    import numpy as np
+from ...core.attributes import Number, TensorValue
+from ...core.data import to_numpy
+from ...core.graph import Constant, Node, Value
+from ...core.naming import UniqueNames
+from ...core.types import DType
+from .operators import NUMBERS, Unsupported, dtype_of, shape_of
 
 Names = Union[str, "tuple[str | None, ...]"]
 """The ONNX name of a value; of a tuple, the names of its elements (None for one that has no counterpart)."""
-Rule = Callable[["Writing", Node], Names]
 _NOT_COMPUTED = (DType.STRING, DType.COMPLEX64, DType.COMPLEX128)
 ELEMENT = {dtype: number for dtype, number in NUMBERS.items() if dtype not in _NOT_COMPUTED}
 
@@ -39,12 +37,11 @@ class Writing:
 
     def names(self, value: Value) -> Names:
         """The names of an operand, which is there already or is a constant."""
-        found = self._names.get(value)
-        if found is None:
+        if value not in self._names:
             if not isinstance(value, Constant):
                 raise Unsupported(f"operand %{value.name} has no value in ONNX")
-            found = self._names[value] = self.constant(constant_array(value), value.name or "constant")
-        return found
+            self._names[value] = self.constant(_constant_array(value), value.name or "constant")
+        return self._names[value]
 
     def name(self, value: Value) -> str:
         """The name of an operand that is a tensor."""
@@ -56,6 +53,21 @@ class Writing:
     def inputs(self, node: Node, count: int) -> list[str]:
         return [self.name(node.operand(i)) for i in range(count)]
 
+    def rank(self, node: Node) -> int:
+        return len(shape_of(node))
+
+    def elements(self, value: Value) -> list[str]:
+        """The names of a tuple of tensors."""
+        names = self.names(value)
+        if isinstance(names, str) or None in names:
+            raise Unsupported(f"operand %{value.name} is not a tuple of tensors")
+        return [name for name in names if name is not None]
+
+    def channels(self, node: Node, i: int) -> str:
+        """Operand ``i``, a number for each channel, along the second axis of operand 0."""
+        more, name = len(shape_of(node.operand(0))) - 2, self.name(node.operand(i))
+        return self.add("Reshape", [name, self.ints([-1, *[1] * more])]) if more > 0 else name
+
     def constant(self, array: np.ndarray, hint: str = "constant") -> str:
         """An initializer with these elements."""
         from onnx import numpy_helper
@@ -65,14 +77,10 @@ class Writing:
         return name
 
     def ints(self, values: Sequence[int]) -> str:
-        import numpy as np
-
         return self.constant(np.array(values, np.int64), "sizes")
 
     def scalar(self, like: Value, value: float) -> str:
         """A number of the element type of ``like``."""
-        import numpy as np
-
         return self.constant(np.array(value, dtype_of(like).value), "number")
 
     # -- nodes ---------------------------------------------------------------------------------------------------------
@@ -91,7 +99,7 @@ class Writing:
 
 
 def plain(node: Node, i: int, otherwise: Any = None) -> Any:
-    """A constant operand that is no tensor: a number, bool or tuple of integers; ``otherwise`` where there is none."""
+    """A constant operand as Python has it: a number, bool or tuple of integers; ``otherwise`` where there is none."""
     if i >= node.num_operands:
         return otherwise
     value = node.operand(i)
@@ -102,19 +110,15 @@ def plain(node: Node, i: int, otherwise: Any = None) -> Any:
     return value.value.value if isinstance(value.value, Number) else value.value
 
 
-def constant_array(value: Constant) -> np.ndarray:
+def _constant_array(value: Constant) -> np.ndarray:
     """A constant as a tensor has it."""
-    import numpy as np
-
     content = value.value
     if isinstance(content, TensorValue):
         return to_numpy(content.type, content.data)
     if isinstance(content, Number):
         return np.array(content.value, content.dtype.value)
-    if isinstance(content, bool):
-        return np.array(content)
-    if isinstance(content, float):
-        return np.array(content, np.float32)
+    if isinstance(content, (bool, float)):
+        return np.array(content, np.float32 if isinstance(content, float) else bool)
     if isinstance(content, int) or (isinstance(content, tuple) and all(isinstance(v, int) for v in content)):
         return np.array(content, np.int64)
-    raise Unsupported(f"the constant %{value.name} is no tensor")
+    raise Unsupported(f"the constant %{value.name} is not a tensor")

@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ....core.data import Data, to_numpy
-from ....core.errors import FormatError
-from ....core.graph import Value, tensor_type
-from ....core.types import DType, TensorType
-from ....core.wording import counted
-from ..operators import Unsupported
+from ...core.data import Data, to_numpy
+from ...core.errors import FormatError
+from ...core.graph import Value, tensor_type
+from ...core.types import DType, TensorType
+from ...core.wording import counted
 from .emitter import Emitter
+from .operators import Unsupported
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,8 +35,6 @@ class Weight:
 
 Item = Value | Weight | Any
 """The meaning of an ONNX name: a value of the graph, a weight, or a constant (a numpy array)."""
-Rule = Callable[["Call"], Any]
-"""Returns the operator's outputs: one, or a sequence; values, or numpy arrays for what is constant."""
 
 
 @dataclass
@@ -70,6 +68,14 @@ class Call:
             raise Unsupported(f"its input {i} has no elements: {list(self.shape(i))}")
         return self.use(self.item(i), learned)
 
+    def values(self, count: int) -> list[Value]:
+        return [self.value(i) for i in range(count)]
+
+    def known(self, i: int) -> Call:
+        """Itself; Unsupported where input ``i`` is computed at run time."""
+        self.ints(i)
+        return self
+
     def optional(self, i: int) -> Value | None:
         """A learned input that may be left out."""
         return self.value(i, True) if self.has(i) else None
@@ -86,8 +92,8 @@ class Call:
         return item.array if isinstance(item, Weight) else item
 
     def ints(self, i: int) -> list[int]:
-        """A constant input of integers."""
-        return [int(v) for v in self.array(i).reshape(-1)]
+        """A constant input of integers; none where it is left out."""
+        return [int(v) for v in self.array(i).reshape(-1)] if self.has(i) else []
 
     def type(self, i: int) -> TensorType:
         return type_of(self.item(i))
@@ -117,8 +123,8 @@ class Call:
         return axis % rank
 
     def axes(self, i: int) -> list[int]:
-        """Axes that input ``i`` names; where it is left out, all."""
-        return [self.axis(a) for a in self.ints(i)] if self.has(i) else list(range(self.rank()))
+        """Axes that input ``i`` names; where it names none, all."""
+        return [self.axis(a) for a in self.ints(i)] or list(range(self.rank()))
 
 
 def type_of(item: Item) -> TensorType:

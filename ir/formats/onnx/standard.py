@@ -1,32 +1,31 @@
-"""The network of a program as an ONNX model: its nodes by the rules, its state as initializers."""
+"""Writes the network of a program as a model of standard ONNX operators, which any ONNX runtime executes: its nodes by
+the table, its state as initializers."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ....core.data import to_numpy
-from ....core.errors import Error, PassError
-from ....core.graph import Value
-from ....core.interface import interface_of
-from ....core.program import StateVariable
-from ....core.types import DType, TensorType
-from ....core.walk import carried_operands
-from ....core.wording import counted, print_bytes
-from ....files.atomic import replacing_file
-from ....rewrite.batch_size.resize import batch_inputs
-from ....rewrite.evaluation import Evaluation
-from ....rewrite.evaluation.outputs import ancestors, results_of
-from ..operators import Unsupported, listed, shape_of
-from . import elementwise, layers, shapes
-from .writing import ELEMENT, Rule, Writing
+import numpy as np
 
-if TYPE_CHECKING:
-    import numpy as np
+from ...core.data import to_numpy
+from ...core.errors import Error, PassError
+from ...core.graph import Value
+from ...core.interface import interface_of
+from ...core.program import StateVariable
+from ...core.types import DType, TensorType
+from ...core.walk import carried_operands
+from ...core.wording import counted, print_bytes
+from ...files.atomic import replacing_file
+from ...rewrite.batch_size.resize import batch_inputs
+from ...rewrite.evaluation import Evaluation
+from ...rewrite.evaluation.outputs import ancestors, results_of
+from .operators import OPSET, Unsupported, listed, shape_of
+from .table import WRITE
+from .writing import ELEMENT, Writing
 
-RULES: dict[str, Rule] = {**elementwise.RULES, **layers.RULES, **shapes.RULES}
-OPSET, IR_VERSION = 18, 9
+IR_VERSION = 9
 LIMIT = 1_900_000_000
 """Bytes that one protobuf message holds, with room for the graph."""
 
@@ -37,6 +36,8 @@ def export_onnx(path: Path, network: Evaluation, producer: str = "") -> Evaluati
 
     Error, listing all at once, for primitives that have no standard operator. Nothing is written then.
     """
+    from onnx import checker
+
     written = _as_it_came(network)
     try:
         model = _model(written, producer)
@@ -45,7 +46,7 @@ def export_onnx(path: Path, network: Evaluation, producer: str = "") -> Evaluati
             raise
         written = _fixed(network, error)
         model = _model(written, producer)
-    _checked(model)
+    checker.check_model(model, full_check=True)  # what it refuses is a bug of ours, and is not written
     with replacing_file(Path(path)) as stream:
         stream.write(model.SerializeToString())
     return written
@@ -72,20 +73,18 @@ def _fixed(network: Evaluation, error: PassError) -> Evaluation:
 
 def _model(network: Evaluation, producer: str) -> Any:
     """A model of what the results need."""
-    w = Writing()
-    graph = network.graph
+    w, graph = Writing(), network.graph
     needed = ancestors([graph.result])
     for value in graph.inputs:
         w.define(value, w.unique.claim(value.name))
     for name in network.outputs:
         w.unique.claim(name)
-    size = 0
-    for name, state in graph.states.items():
-        array = _value(network.program.state[name])
-        size += array.nbytes
-        w.define(state, w.constant(array, name))
+    arrays = {name: _value(network.program.state[name]) for name in graph.states}
+    size = sum(array.nbytes for array in arrays.values())
     if size > LIMIT:
         raise Error(f"the weights take {print_bytes(size)}, more than one ONNX file holds ({print_bytes(LIMIT)})")
+    for name, state in graph.states.items():
+        w.define(state, w.constant(arrays[name], name))
     unsupported: list[str] = []
     unknown: set[Value] = set()
     for node in graph:
@@ -93,13 +92,12 @@ def _model(network: Evaluation, producer: str) -> Any:
             continue
         w.scope = node.scope.removeprefix("Default/")
         try:
-            rule = RULES.get(node.op.name)
-            if rule is None:
+            if node.op.name not in WRITE:
                 raise Unsupported("no standard operator")
-            if any(v in unknown for v in carried_operands(node)):
+            if unknown.intersection(carried_operands(node)):
                 unknown.add(node)
-                continue
-            w.define(node, rule(w, node))
+            else:
+                w.define(node, WRITE[node.op.name](w, node))
         except Unsupported as error:
             unknown.add(node)
             unsupported.append(f"{node.op.name} %{node.name}: {error}")
@@ -119,7 +117,7 @@ def _value(variable: StateVariable) -> np.ndarray:
 
 
 def _assembled(network: Evaluation, w: Writing, producer: str) -> Any:
-    from onnx import ModelProto, helper
+    from onnx import helper
 
     names = interface_of(network.program).batch
     batch = next((names[v.name] for v in network.graph.inputs if v.name in names), "batch")
@@ -129,11 +127,10 @@ def _assembled(network: Evaluation, w: Writing, producer: str) -> Any:
         outputs.append(_info(name, value, batch if name in network.per_sample else ""))
     inputs = [_info(w.name(v), v, names.get(v.name, batch)) for v in network.graph.inputs if v.uses]
     graph = helper.make_graph(w.nodes, network.program.name, inputs, outputs, initializer=w.initializers)
-    model: ModelProto = helper.make_model(
+    return helper.make_model(
         graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION,
         producer_name="boost-compile", producer_version=producer,
     )  # fmt: skip
-    return model
 
 
 def _info(name: str, value: Value, batch: str) -> Any:
@@ -144,10 +141,3 @@ def _info(name: str, value: Value, batch: str) -> Any:
         raise PassError(f"%{value.name} is {value.type}: an ONNX model takes and gives tensors")
     shape = [d if d >= 0 else batch if i == 0 and batch else f"{name}_{i}" for i, d in enumerate(shape_of(value))]
     return helper.make_tensor_value_info(name, ELEMENT[value.type.dtype], shape)
-
-
-def _checked(model: Any) -> None:
-    """A model that the checker refuses is a bug of ours, and is not written."""
-    from onnx import checker
-
-    checker.check_model(model, full_check=True)
