@@ -55,7 +55,9 @@ def main() -> int:
         accumulated = folder / "accumulated.boost"
         command("boost-compile", lenet, "--accumulate", 4, "-q", "-o", accumulated)
         command("boost-inspect", accumulated, "--graph", "apply", "-o", HERE / "apply.svg")
-        photograph(browser, report, "graphs", HERE / "before-and-after.png", 1200, 710)
+        beside = folder / "accumulated.html"
+        command("boost-inspect", accumulated, "--original", lenet, "-o", beside)
+        photograph(browser, beside, "graphs", HERE / "before-and-after.png", 1200, 800)
         photograph(browser, report, "memory", HERE / "memory.png", 1000, 470)
     large = [p.name for p in HERE.iterdir() if p.stat().st_size > MOST]
     if large:

@@ -116,9 +116,12 @@ def test_page_of_a_program_beside_its_original(compiled: Program, lenet: Program
         assert words in page.words, words
     drawings = page.data("drawings")
     labels = [scene["label"] for scene in drawings["scenes"]]
-    assert labels[0].startswith("accumulate: what passes made")
-    assert "original step: whole graph" in labels
-    first = drawings["scenes"][0]
+    assert labels[:2] == ["the whole step", "accumulate: what passes made, and what is around it"]
+    both, first = drawings["scenes"][:2]
+    boxes = {g["label"] for g in drawings["drawings"][both["after"]]["groups"]}
+    assert {"graph accumulate", "graph apply"} <= boxes
+    for part in ("forward", "backward", "optimizer"):
+        assert any(g["label"].startswith(part) for g in drawings["drawings"][both["before"]]["groups"]), part
     drawn = [leaf for drawing in drawings["drawings"] for leaf in drawing["leaves"]]
     assert {leaf.get("mark") for leaf in drawn if leaf["label"] == "ApplyMomentum"} == {"moved"}
     made = {leaf["by"] for leaf in drawings["drawings"][first["after"]]["leaves"]}

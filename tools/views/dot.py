@@ -54,7 +54,7 @@ def dot_of(shown: Shown) -> str:
         "boost-compile",
         graph_attr={
             "label": graphviz.escape(title), "labelloc": "t", "fontname": "Helvetica", "fontsize": "14",
-            "bgcolor": "white", "nodesep": "0.18", "ranksep": "0.35", "newrank": "true",
+            "bgcolor": "white", "nodesep": "0.3", "ranksep": "0.35", "newrank": "true",
         },
         node_attr={
             "shape": "box", "style": "filled,rounded", "fontname": "Helvetica", "fontsize": "10", "margin": "0.08,0.04",
@@ -100,8 +100,6 @@ class _Writer:
 
     def _members(self, dot: Digraph, group: Group) -> None:
         for child in group.groups.values():
-            if not child.count:
-                continue  # a function that only hands on
             if child in self.opened:
                 with dot.subgraph(name=f"cluster_{self._name(child)}") as cluster:
                     colour = STROKES.get(child.part, "#767676")
@@ -129,7 +127,7 @@ class _Writer:
 
     def _first(self, group: Group) -> list[Leaf | Group]:
         """The members of a group that take nothing of other members; all of them where each takes something."""
-        members: list[Leaf | Group] = [*(g for g in group.groups.values() if g.count), *group.leaves]
+        members: list[Leaf | Group] = [*group.groups.values(), *group.leaves]
         inside = {box: member for member in members for box in self._boxes(member)}
         behind = {inside[b] for a, b in self.edges if a in inside and b in inside and inside[a] is not inside[b]}
         return [member for member in members if member not in behind] or members

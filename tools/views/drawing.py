@@ -17,6 +17,7 @@ from ...ir.analysis.effects.tokens import orders_only
 from ...ir.analysis.functions.calls import targets
 from ...ir.core.graph import Constant, Graph, Input, Node, State, Value
 from ...ir.core.op import CALL
+from ...ir.core.predicates import written_operands
 from ...ir.core.types import is_monad, readable
 from ...ir.core.walk import through, walk, without_order
 from .shown import Shown, pass_of
@@ -25,7 +26,7 @@ FAN_OUT = 48
 """The most members of a group."""
 BRIEF = 34
 """Characters of a type that stands in a box."""
-PLAIN = 10
+PLAIN = 6
 """Up to so many operations of one scope stand for themselves; of more, those of one kind are bundled."""
 _PASSED_ON = frozenset({"Depend", "Load", "Partial", "Switch", "TupleGetItem"})
 _OWN_NAME = re.compile(r"-op\d+$")
@@ -82,27 +83,32 @@ class Drawing:
     edges: list[tuple[int, int]]
 
 
-def draw(shown: Shown, name: str, only: Iterable[Node] | None = None) -> Drawing:
-    """The drawing of one graph and its functions. ``only``: these nodes alone. Linear in nodes and operands."""
-    return _Draughtsman(shown, shown.program.graphs[name], None if only is None else set(only)).drawing(name)
+def draw(shown: Shown, *names: str, only: Iterable[Node] | None = None) -> Drawing:
+    """The drawing of graphs with their functions. Of several each is a box, and an edge leads from what writes a state
+    to what reads it in a later graph. ``only``: these nodes alone. Linear in nodes and operands."""
+    made = _Draughtsman(shown, None if only is None else set(only))
+    for name in names:
+        made.add(shown.program.graphs[name], made.root if len(names) == 1 else made.group(made.root, f"graph {name}"))
+    _finish(made.root)
+    return Drawing(", ".join(names), made.root, made.leaves, list(made.edges))
 
 
 class _Draughtsman:
-    def __init__(self, shown: Shown, graph: Graph, only: set[Node] | None):
+    def __init__(self, shown: Shown, only: set[Node] | None):
         self.shown = shown
-        self.graph = graph
         self.only = only
         self.leaves: list[Leaf] = []
         self.root = Group("")
         self.at: dict[Value, Leaf] = {}
         self.edges: dict[tuple[int, int], None] = {}
+        self.written: dict[str, list[Leaf]] = {}
 
-    def drawing(self, name: str) -> Drawing:
-        for body in self.graph.all_graphs():
-            top = self.root if body is self.graph else self._group(self.root, f"function {body.name}")
+    def add(self, graph: Graph, home: Group) -> None:
+        for body in graph.all_graphs():
+            top = home if body is graph else self.group(home, f"function {body.name}")
             wanted = [n for n in body if (self.only is None or n in self.only) and not _hidden(n)]
             taken = self._taken(wanted)
-            for value in body.inputs if body is self.graph else ():
+            for value in body.inputs if body is graph else ():
                 if value in taken and not is_monad(value.type):
                     self._add(top, _end(value, value.name, value.name, "input"), value)
             for node in wanted:
@@ -113,8 +119,11 @@ class _Draughtsman:
                 self._result(top, body)
             for node in wanted:
                 self._connect(self.at[node], node._operands)
-        _finish(self.root)
-        return Drawing(name, self.root, self.leaves, list(self.edges))
+                for state in self.at[node].states:
+                    self.edges.update({(writer.id, self.at[node].id): None for writer in self.written.get(state, ())})
+        for node in filter(self.at.__contains__, graph.all_nodes()):
+            for i in written_operands(node):
+                self.written.setdefault(_state(node._operands[i]), []).append(self.at[node])
 
     def _taken(self, wanted: list[Node]) -> set[Value]:
         return {source for node in wanted for operand in node._operands for source in _sources(operand)}
@@ -150,20 +159,23 @@ class _Draughtsman:
                     self.edges[start.id, leaf.id] = None
 
     def _place(self, top: Group, node: Node) -> Group:
-        group = top
+        """By part first, so that forward, backward and update share no box; then by scope."""
+        part = self.shown.part(node)
+        group = self.group(top, part, "")
         path = [p for p in node.scope.split("/") if p]
         if path and (_OWN_NAME.search(path[-1]) or path[-1] == node.op.name):
             path.pop()
         if not path and (made_by := pass_of(node)):
             path = [f"pass {made_by}"]
-        for part in path:
-            group = self._group(group, part)
+        scope = ""
+        for label in path:
+            scope = f"{scope}/{label}" if scope else label
+            group = self.group(group, label, scope)
         return group
 
-    def _group(self, parent: Group, label: str) -> Group:
+    def group(self, parent: Group, label: str, scope: str = "") -> Group:
         found = parent.groups.get(label)
         if found is None:
-            scope = f"{parent.scope}/{label}" if parent.scope else label
             found = parent.groups[label] = Group(label, scope, parent)
         return found
 
@@ -216,10 +228,12 @@ def _state(value: Value) -> str:
 
 
 def _finish(root: Group) -> None:
-    """Joins chains of groups, bounds the width of each, and counts."""
+    """Drops empty groups, joins chains of groups, bounds the width of each, and counts."""
     for group in reversed(_inside(root)):
         for label, child in list(group.groups.items()):
-            if len(child.groups) == 1 and not child.leaves:
+            if not child.groups and not child.leaves:  # a function that only hands on
+                del group.groups[label]
+            elif len(child.groups) == 1 and not child.leaves:
                 (inner,) = child.groups.values()
                 inner.label, inner.parent = f"{child.label}/{inner.label}", group
                 group.groups[label] = inner
@@ -288,22 +302,22 @@ def _adopt(parent: Group, child: Group) -> None:
 
 
 def unfolded(root: Group, limit: int, *, bundles: bool = False) -> set[Group]:
-    """The groups to show open so that at most ``limit`` boxes are seen: the largest first; bundles stay folded unless
-    asked for."""
+    """The groups to show open so that at most ``limit`` boxes are seen: the outer ones first, of these the largest;
+    bundles stay folded unless asked for."""
     opened = {root}
     seen = root.width
-    queue = [(-g.count, i, g) for i, g in enumerate(root.groups.values())]
+    queue = [(0, -g.count, i, g) for i, g in enumerate(root.groups.values())]
     heapq.heapify(queue)
     serial = len(queue)
     while queue:
-        _, _, group = heapq.heappop(queue)
+        depth, _, _, group = heapq.heappop(queue)
         if (group.bundle and not bundles) or seen + group.width - 1 > limit:
             continue
         opened.add(group)
         seen += group.width - 1
         for child in group.groups.values():
             serial += 1
-            heapq.heappush(queue, (-child.count, serial, child))
+            heapq.heappush(queue, (depth + 1, -child.count, serial, child))
     return opened
 
 

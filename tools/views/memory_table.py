@@ -10,6 +10,7 @@ from rich.console import Console
 
 from ...ir.core.wording import print_bytes, print_count
 from .. import cli
+from .shown import role_in_words
 
 CAUSES = {
     "state": "state, one copy",
@@ -27,7 +28,7 @@ _EIGHTHS = " ▁▂▃▄▅▆▇█"
 def print_memory(document: Document, out: Console) -> None:
     rows = cli.table("State", "role", "bytes", numbers=("bytes",))
     for role, count in sorted(document["state"].items(), key=lambda r: -r[1]):
-        rows.add_row(role, print_bytes(count))
+        rows.add_row(role_in_words(role), print_bytes(count))
     out.print(rows)
     rows = cli.table("Graphs, at their peak, inputs included", "graph", "bytes", "at", numbers=("bytes",))
     for name, graph in document["graphs"].items():

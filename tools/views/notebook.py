@@ -23,7 +23,7 @@ from ..verification.report import Verification
 from .page_file import embedded, page_file, policy_of, rendered
 from .palette import pass_colours
 from .scenes import scenes, whole_graphs
-from .shown import Shown, makers, shown
+from .shown import Shown, makers, role_in_words, shown
 
 if TYPE_CHECKING:
     from ...ir.analysis.cost.footprint import Footprint
@@ -124,7 +124,7 @@ def _state(program: Program) -> Table:
     roles: dict[str, list[int]] = {}
     for variable in program.state.values():
         roles.setdefault(variable.role, []).append(variable.nbytes)
-    rows = [(role, str(len(sizes)), print_bytes(sum(sizes))) for role, sizes in roles.items()]
+    rows = [(role_in_words(role), str(len(sizes)), print_bytes(sum(sizes))) for role, sizes in roles.items()]
     return Table(("state", "variables", "size"), rows, (1, 2))
 
 

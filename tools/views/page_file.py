@@ -17,6 +17,7 @@ from ...ir.analysis.compare.diff_text import SIGNS, made_by
 from ...ir.core.wording import agreed, counted, print_bytes, print_count, spelled
 from .. import cli
 from ..verification.report import numbers_of
+from .shown import role_in_words
 
 
 @cache
@@ -46,6 +47,7 @@ def _environment() -> Any:
         agreed=agreed,
         made_by=made_by,
         numbers=numbers_of,
+        role=role_in_words,
         spelled=spelled,
     )
     environment.globals.update(signs=SIGNS)

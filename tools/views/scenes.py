@@ -17,7 +17,7 @@ from .shown import Shown, makers, pass_of
 
 BOXES = 2500
 """How many boxes of a drawing the page can unfold."""
-OPEN = 10
+OPEN = 12
 """About how many are seen at first."""
 _SOURCES = 6
 Document = dict[str, Any]
@@ -47,23 +47,29 @@ class _Scenes:
 
     def document(self) -> Document:
         origin = _originals(self.original)
+        if self.original is not None:
+            whole = self._add(
+                data_of(draw(self.original, *self.original.program.graphs), self._marks("before"), self.boxes)
+            )
+            self._scene(
+                "the whole step", whole, self._after(*self.shown.program.graphs), ", ".join(self.shown.program.graphs)
+            )
         for name, graph in self.shown.program.graphs.items():
             touched = [n for n in graph.all_nodes() if pass_of(n)]
             if touched:
                 sources = {s for n in touched if n.origin for s in n.origin.sources}
                 before = self._before(sources & origin.keys(), origin)
                 title = f"{name}: what passes made, and what is around it"
-                self._scene(title, before, self._after(name, touched), name)
+                self._scene(title, before, self._after(name, touched=touched), name)
         self.add_whole_graphs()
-        if self.original is not None:
-            for name in self.original.program.graphs:
-                whole = self._add(data_of(draw(self.original, name), self._marks("before"), self.boxes))
-                self._scene(f"original {name}: whole graph", whole, None, name)
         return self.data()
 
     def add_whole_graphs(self) -> None:
-        for name in self.shown.program.graphs:
-            self._scene(f"{name}: whole graph", None, self._after(name, None), name)
+        names = self.shown.program.graphs
+        if len(names) > 1 and self.original is None:
+            self._scene("all graphs", None, self._after(*names), ", ".join(names))
+        for name in names:
+            self._scene(f"{name}: whole graph", None, self._after(name), name)
 
     def data(self) -> Document:
         return {"drawings": self.drawings, "scenes": self.scenes, "passes": pass_colours(makers(self.shown))}
@@ -77,9 +83,9 @@ class _Scenes:
         self.drawings.append(drawing)
         return len(self.drawings) - 1
 
-    def _after(self, name: str, touched: list[Node] | None) -> int:
+    def _after(self, *names: str, touched: list[Node] | None = None) -> int:
         only = None if touched is None else neighbourhood(touched, 2)
-        return self._add(data_of(draw(self.shown, name, only), self._marks("after"), self.boxes))
+        return self._add(data_of(draw(self.shown, *names, only=only), self._marks("after"), self.boxes))
 
     def _before(self, names: set[str], origin: dict[str, Node]) -> int | None:
         """The original's nodes that are gone or changed, or that something was made of, and what is around them."""
@@ -91,7 +97,7 @@ class _Scenes:
             mine = [n for n in centres if n.graph is not None and (n.graph.owner or n.graph) is graph]
             if mine:
                 only = neighbourhood(mine, 1)
-                return self._add(data_of(draw(self.original, name, only), self._marks("before"), self.boxes))
+                return self._add(data_of(draw(self.original, name, only=only), self._marks("before"), self.boxes))
         return None
 
     def _marks(self, side: str) -> Marks:

@@ -85,6 +85,11 @@ def _parts_of_a_piece(graph: Graph) -> dict[Node, str]:
     return parts
 
 
+def role_in_words(role: str) -> str:
+    """A role of the state as the field calls it."""
+    return "optimizer state" if role == "slot" else role
+
+
 def pass_of(node: Node) -> str:
     """The pass that made or last touched a node; empty if it came from the file."""
     return node.origin.passes[-1] if node.origin and node.origin.passes else ""

@@ -16,7 +16,7 @@ from ...passes.step.names import TAG
 from .. import cli
 from ..compile_report import schedule_json
 from ..tables import say
-from .shown import Shown, pass_of
+from .shown import Shown, pass_of, role_in_words
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -182,7 +182,7 @@ def _print_state(document: Document, out: Console) -> None:
         roles.setdefault(variable["role"], []).append(variable)
     shown = cli.table("\nState", "role", "variables", "elements", "size", numbers=("variables", "elements", "size"))
     for role, variables in roles.items():
-        shown.add_row(role, *_sizes(variables))
+        shown.add_row(role_in_words(role), *_sizes(variables))
     if len(roles) > 1:
         shown.add_row("all", *_sizes(document["state"]))
     out.print(shown)

@@ -4,7 +4,7 @@
   const SVG = "http://www.w3.org/2000/svg";
   const MOST = 120; // boxes in one drawing; more is slow to lay out, and nobody reads it
   const AT_ONCE = 60; // boxes that "unfold" stops at
-  const READABLE = 0.7; // a drawing opens whole; what would be smaller than this opens with more of it folded
+  const READABLE = 0.7; // a drawing that would be smaller than this to be as wide as the page opens with more of it folded
   const data = JSON.parse(document.getElementById("drawings").textContent);
   const ruler = document.createElement("canvas").getContext("2d");
   ruler.font = "11px system-ui, Helvetica, Arial, sans-serif";
@@ -36,6 +36,7 @@
       this.told = root.querySelector(".told");
       this.title = root.querySelector("b");
       this.scale = 1;
+      this.least = 0.02;
       root.querySelector("[data-do=in]").onclick = () => this.zoom(1.25);
       root.querySelector("[data-do=out]").onclick = () => this.zoom(0.8);
       root.querySelector("[data-do=fit]").onclick = () => this.fit(0.02);
@@ -43,7 +44,7 @@
       root.querySelector("[data-do=fold]").onclick = () => this.unfold([]);
       root.querySelector("[data-do=unfold]").onclick = () => this.unfoldOnce();
       this.drag();
-      new ResizeObserver(() => { if (this.fitted && this.size) this.fit(0.02); }).observe(this.canvas);
+      new ResizeObserver(() => { if (this.fitted && this.size) this.fit(this.least); }).observe(this.canvas);
       this.canvas.addEventListener("wheel", (event) => {
         if (!event.ctrlKey) return;
         event.preventDefault();
@@ -68,10 +69,11 @@
       this.canvas.parentElement.parentElement.style.removeProperty("--tall");
       const open = [...drawing.open].sort((a, b) => a - b);
       this.unfold(open, 0.02);
-      while (open.length && this.scale < READABLE) {
+      while (open.length && this.canvas.clientWidth < READABLE * this.size[0]) {
         open.pop();
         this.unfold(open, 0.02);
       }
+      this.fit(READABLE);
     }
 
     // How many pixels the drawing takes from top to bottom where it is as wide as there is room.
@@ -218,7 +220,7 @@
       // Words come last: an edge may pass below them, never through.
       const labels = document.createElementNS(SVG, "g");
       for (const [group, at] of clusters) this.cluster(svg, labels, group, at);
-      for (const edge of graph.edges()) this.edge(svg, labels, graph.edge(edge), counts.get(`${edge.v.slice(1)} ${edge.w.slice(1)}`));
+      for (const way of this.ways(graph)) this.edge(svg, labels, way, counts.get(`${way.edge.v.slice(1)} ${way.edge.w.slice(1)}`));
       for (const id of ids) this.box(svg, id, graph.node(`b${id}`), lines.get(id));
       labels.setAttribute("class", "label");
       svg.append(labels);
@@ -238,21 +240,54 @@
       make("text", { class: "small", x: x + 7, y: y + 11, "pointer-events": "none" }, labels, "− " + short(item.label, most));
     }
 
-    edge(svg, labels, edge, count) {
-      const points = edge.points;
-      let path = `M${points[0].x},${points[0].y}`;
-      for (let i = 1; i < points.length - 1; i++) {
-        const middle = { x: (points[i].x + points[i + 1].x) / 2, y: (points[i].y + points[i + 1].y) / 2 };
-        path += `Q${points[i].x},${points[i].y} ${middle.x},${middle.y}`;
+    // Boxes stand in rows. An edge leaves and enters boxes by ports, crosses a row straight down where dagre has left
+    // room, and turns between rows alone: so it passes below no box.
+    ways(graph) {
+      const rows = new Map(), ports = new Map();
+      for (const name of graph.nodes().filter((name) => name[0] === "b")) {
+        const { y, height } = graph.node(name);
+        rows.set(Math.round(y), Math.max(height / 2, rows.get(Math.round(y)) || 0));
       }
-      const end = points[points.length - 1], last = points[points.length - 2];
-      path += `L${end.x},${end.y}`;
+      const ways = graph.edges().map((edge) => {
+        const from = graph.node(edge.v), to = graph.node(edge.w), inner = graph.edge(edge).points.slice(1, -1);
+        const way = { edge, from, to, down: to.y > from.y ? 1 : -1, inner, crowd: {} };
+        const towards = [inner.length ? inner[0].x : to.x, inner.length ? inner[inner.length - 1].x : from.x];
+        for (const [i, name, side, which] of [[0, edge.v, way.down, "start"], [1, edge.w, -way.down, "end"]]) {
+          const port = `${name} ${side}`;
+          ports.set(port, [...(ports.get(port) || []), [towards[i], way, which, i ? to : from]]);
+        }
+        return way;
+      });
+      for (const several of ports.values()) {
+        several.sort((p, q) => p[0] - q[0]);
+        const step = Math.min(9, (several[0][3].width - 10) / several.length);
+        several.forEach(([, way, which, box], i) => {
+          way[which] = box.x + (i - (several.length - 1) / 2) * step;
+          way.crowd[which] = several.length;
+        });
+      }
+      for (const way of ways) {
+        const half = (y) => way.down * (rows.get(Math.round(y)) || 0);
+        way.stops = [{ x: way.start, in: way.from.y + way.down * way.from.height / 2, out: way.from.y + half(way.from.y) }];
+        for (const { x, y } of way.inner) way.stops.push({ x, in: y - half(y), out: y + half(y) });
+        way.stops.push({ x: way.end, in: way.to.y - half(way.to.y), out: way.to.y - way.down * way.to.height / 2 });
+      }
+      return ways;
+    }
+
+    edge(svg, labels, way, count) {
+      let path = `M${way.start},${way.stops[0].in}V${way.stops[0].out}`;
+      way.stops.slice(1).forEach((stop, i) => {
+        const middle = (way.stops[i].out + stop.in) / 2;
+        path += `C${way.stops[i].x},${middle} ${stop.x},${middle} ${stop.x},${stop.in}V${stop.out}`;
+      });
       make("path", { class: "edge", d: path, "stroke-width": count > 1 ? 1.8 : 1 }, svg);
-      const angle = Math.atan2(end.y - last.y, end.x - last.x) * 180 / Math.PI;
-      make("path", { class: "tip", d: "M0,0L-6,-3L-6,3Z", transform: `translate(${end.x},${end.y}) rotate(${angle})` }, svg);
+      const end = way.stops[way.stops.length - 1].out;
+      make("path", { class: "tip", d: "M0,0L-3,-6L3,-6Z", transform: `translate(${way.end},${end}) scale(1,${way.down})` }, svg);
       if (count > 1) {
-        const at = points[Math.floor(points.length / 2)];
-        make("text", { class: "small", x: at.x + 3, y: at.y, "pointer-events": "none" }, labels, `${count}`);
+        const first = way.stops[0], last = way.stops[way.stops.length - 1];
+        const at = way.crowd.start < way.crowd.end ? [first.x, first.out + way.down * 10] : [last.x, last.in - way.down * 5];
+        make("text", { class: "small", x: at[0] + 5, y: at[1], "pointer-events": "none" }, labels, `${count}`);
       }
     }
 
@@ -300,6 +335,7 @@
 
     // All of the drawing in view, unless that makes it smaller than the scale "least".
     fit(least) {
+      this.least = least;
       const [w, h] = this.size;
       const room = this.canvas.clientWidth - 4;
       this.scale = Math.max(least, Math.min(1.15, room / w, (this.canvas.clientHeight - 4) / h));
@@ -357,5 +393,7 @@
     panes.style.setProperty("--tall", `${Math.ceil(Math.max(before.wanted(), after.wanted()))}px`);
   };
   choice.addEventListener("change", show);
-  show();
+  // A frame may have no width yet when its scripts run.
+  const wide = new ResizeObserver(() => { if (panes.clientWidth) { wide.disconnect(); show(); } });
+  wide.observe(panes);
 })();
