@@ -1,5 +1,5 @@
-"""What reader and writer of ONNX models share: entries of the table of operators, numbers of element types, the forms
-of primitives, and the words for what has no translation."""
+"""What reader and writer of ONNX models share: entries of the table of operators, element types, forms of primitives,
+and the words for what has no translation."""
 
 from __future__ import annotations
 
@@ -10,14 +10,10 @@ from typing import Any
 from ...core.errors import Error
 from ...core.graph import Value, tensor_type
 from ...core.types import DType
+from ..mindir.codec import DTYPES
 
-NUMBERS = {
-    DType.FLOAT32: 1, DType.UINT8: 2, DType.INT8: 3, DType.UINT16: 4, DType.INT16: 5, DType.INT32: 6, DType.INT64: 7,
-    DType.STRING: 8, DType.BOOL: 9, DType.FLOAT16: 10, DType.FLOAT64: 11, DType.UINT32: 12, DType.UINT64: 13,
-    DType.COMPLEX64: 14, DType.COMPLEX128: 15, DType.BFLOAT16: 16,
-}  # fmt: skip
-"""ONNX's numbers of MindSpore's element types."""
-ELEMENT_TYPES = {number: dtype for dtype, number in NUMBERS.items() if dtype is not DType.STRING}
+ELEMENT_TYPES = {number: dtype for number, dtype in DTYPES.items() if dtype is not DType.STRING}
+"""ONNX's numbers of element types are those of MindIR."""
 OPSET = 18
 """The opset that models are written in. An older one is brought to it before it is read."""
 

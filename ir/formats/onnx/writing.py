@@ -12,7 +12,8 @@ from ...core.data import to_numpy
 from ...core.graph import Constant, Node, Value
 from ...core.naming import UniqueNames
 from ...core.types import DType
-from .operators import NUMBERS, Unsupported, dtype_of, shape_of
+from ..mindir.codec import NUMBERS
+from .operators import Unsupported, dtype_of, shape_of
 
 Names = Union[str, "tuple[str | None, ...]"]
 """The ONNX name of a value; of a tuple, the names of its elements (None for one that has no counterpart)."""

@@ -1,11 +1,11 @@
-"""The text of the module: the class ``Network``, with a method for each function of the graph, the last one
-``construct``, and a line for each node.
+"""The text of the module: the class ``Network``, whose ``construct`` has a line for each node. Functions are written
+out where they are called: branches as ``if``, loops as ``while``.
 
 It is Python of a narrow kind: see check.py, which every text passes before it is run."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping
 from functools import cache
 from importlib import resources
 
@@ -24,6 +24,7 @@ from .order import resolved, written_order
 from .spelling import DTYPES, Identifiers, bracketed, is_number, is_small, literal
 
 _DEEPEST_CALLS = 40
+_MOST_LINES = 100_000
 _NOT = "this cannot be written as Python"
 
 
@@ -35,27 +36,49 @@ def prelude() -> str:
 
 def write_source(graph: Graph) -> tuple[str, list[TensorValue]]:
     """A graph as a class, and the constants that stand in the file of the weights."""
-    network = _Network()
-    _Method(network, graph, {}).write("construct")
-    source = prelude() + BEGIN + "\n\n".join(["\n".join(network.init), *network.methods]) + "\n"
+    writer = _Writer()
+    names: dict[Value, str] = {v: writer.locals.claim(v.name) for v in graph.inputs if not is_monad(v.type)}
+    head = f"    def construct({', '.join(['self', *names.values()])}):"
+    result = writer.function(_Function(graph, names))
+    lines = [*writer.init, "", head, *writer.lines, f"        return {result}"]
+    source = prelude() + BEGIN + "\n".join(lines) + "\n"
     check_source(source, prelude())
-    return source, [value for _, value in network.constants.values()]
+    return source, [value for _, value in writer.constants.values()]
 
 
-class _Network:
-    """What the methods share: fields, and constants of the file of the weights."""
+class _Function:
+    """A function where it is written out. ``names``: what stands for its values. ``loop``: the head of the loop that it
+    is the body of, where it ends with the next round."""
+
+    def __init__(self, graph: Graph, names: dict[Value, str], loop: _Function | None = None, depth: int = 0):
+        if depth > _DEEPEST_CALLS:
+            raise PassError(f"functions call each other more than {_DEEPEST_CALLS} deep, up to '{graph.name}'")
+        self.graph, self.names, self.loop, self.depth = graph, names, loop, depth
+        self.order, self.copies = written_order(graph)
+        self.result = resolved(graph.result, self.copies)
+
+
+class _Writer:
+    """Grows the fields of the class, and the lines of ``construct``."""
 
     def __init__(self) -> None:
-        self.names = Identifiers()
+        self.fields, self.locals = Identifiers(), Identifiers()
         self.init: list[str] = []
-        self.methods: list[str] = []
+        self.lines: list[str] = []
+        self.indent = " " * 8
         self.constants: dict[Hashable, tuple[int, TensorValue]] = {}
         self.made: dict[Hashable, str] = {}
+        self.parameters: set[str] = set()
+
+    def line(self, text: str) -> None:
+        self.lines.append(self.indent + text)
+        if len(self.lines) > _MOST_LINES:
+            raise PassError(f"its functions, written out where they are called, take more than {_MOST_LINES:,} lines")
 
     def field(self, hint: str, text: str, key: Hashable = None) -> str:
         """An attribute, made once for each text (and ``key``)."""
         if (text, key) not in self.made:
-            self.made[text, key] = name = f"self.{self.names.claim(hint)}"
+            self.made[text, key] = name = f"self.{self.fields.claim(hint)}"
             self.init.append(f"        {name} = {text}")
         return self.made[text, key]
 
@@ -64,81 +87,47 @@ class _Network:
             return literal(value, where)
         return f"state.constant({self.constants.setdefault(bits(value), (len(self.constants), value))[0]})"
 
+    # -- nodes ---------------------------------------------------------------------------------------------------------
 
-class _Method:
-    """A function. ``states``: its inputs that stand for state, by the state's name. ``loop``: the head of the loop that
-    it is the body of, and the states of that."""
-
-    def __init__(
-        self, network: _Network, graph: Graph, states: Mapping[Input, str],
-        loop: tuple[Graph, Mapping[Input, str]] | None = None, depth: int = 0,
-    ):  # fmt: skip
-        if depth > _DEEPEST_CALLS:
-            raise PassError(f"functions call each other more than {_DEEPEST_CALLS} deep, up to '{graph.name}'")
-        self.network, self.graph, self.states, self.loop, self.depth = network, graph, states, loop, depth
-        self.order, self.copies = written_order(graph)
-        self.locals = Identifiers()
-        self.names: dict[Value, str] = {}
-        self.lines: list[str] = []
-
-    def write(self, name: str) -> None:
-        inputs = [v for v in self.graph.inputs if not is_monad(v.type) and v not in self.states]
-        self.names = {value: self.locals.claim(value.name) for value in inputs}
-        for operand in (v for node in self.order if node.op is not CALL for v in node.operands):
-            if self._state(operand) is not None:
-                self._value(operand, "")  # Parameters come first, and have the names of the network
-        result = resolved(self.graph.result, self.copies)
-        if self.loop is None and self.graph.name in reachable_functions(self.graph):
-            self._loop(result, [self.names[v] for v in inputs])
-        else:
-            self._nodes(self.order)
-            self._line(f"return {'None' if is_monad(result.type) else self._value(result, 'the result')}")
-        arguments = ", ".join(["self", *(self.names[v] for v in inputs)])
-        self.network.methods.append("\n".join([f"    def {name}({arguments}):", *self.lines]))
-
-    def _line(self, *texts: str) -> None:
-        self.lines += [f"        {text}" for text in texts]
-
-    def _value(self, value: Value, user: str) -> str:
+    def value(self, f: _Function, value: Value, user: str) -> str:
         """What stands for a value."""
-        value = resolved(value, self.copies)
-        state = self._state(value)
-        if value in self.names:
-            return self.names[value]
-        if state is not None:
-            return self.network.field(state.rsplit(".", 1)[-1], f"state[{state!a}]")
+        value = resolved(value, f.copies)
+        if value in f.names:
+            return f.names[value]
+        if isinstance(value, State):
+            name = self.field(value.name.rsplit(".", 1)[-1], f"state[{value.name!a}]")
+            self.parameters.add(name)
+            return name
         if isinstance(value, GraphRef):
             raise PassError(f"{user}: function '{value.name}' is passed on as a value; {_NOT}")
         if not isinstance(value, Constant):
             raise PassError(f"{user}: operand %{value.name} is not known where it is used")
-        text = self.network.literal(value.value, user)
-        return text if is_number(value.value) else self.network.field("constant", text)
+        text = self.literal(value.value, user)
+        return text if is_number(value.value) else self.field("constant", text)
 
-    def _state(self, value: Value) -> str | None:
-        value = resolved(value, self.copies)
-        return value.name if isinstance(value, State) else self.states.get(value) if isinstance(value, Input) else None
-
-    def _nodes(self, nodes: Iterable[Node]) -> None:
+    def nodes(self, f: _Function, nodes: Iterable[Node]) -> None:
         for node in nodes:
-            text = self._call(node) if node.op is CALL else self._text(node)
-            used = any(not is_monad(user.type) for user in node.uses) or node is self.graph.result
-            if used and node not in self.names:
-                self.names[node] = self.locals.claim(node.op.instance or node.op.name)
-            if text:
-                self._line(f"{self.names[node]} = {text}" if used else text)
+            if node.op is CALL:
+                f.names[node] = self.call(f, node)
+                continue
+            text = self.text(f, node)
+            if any(not is_monad(user.type) for user in node.uses) or node is f.graph.result:
+                f.names[node] = self.locals.claim(node.op.instance or node.op.name)
+                text = f"{f.names[node]} = {text}"
+            self.line(text)
 
-    def _text(self, node: Node) -> str:
+    def text(self, f: _Function, node: Node) -> str:
         where, op = site(node), node.op
         given = without_tokens(node.operands)
-        if node in self.copies:
-            return self.network.field("tensor_move", "primitive('TensorMove')") + f"({self._value(given[0], where)})"
+        if node in f.copies:
+            return self.field("tensor_move", "primitive('TensorMove')") + f"({self.value(f, given[0], where)})"
         if op.name == "TupleGetItem":
             index = given[1].value if isinstance(given[1], Constant) else None
             if not isinstance(index, int):
                 raise PassError(f"{where}: takes an element whose index is computed; {_NOT}")
-            return f"{self._value(given[0], where)}[{index}]"
+            return f"{self.value(f, given[0], where)}[{index}]"
         if op.name == "MakeTuple":
-            return bracketed([self._value(v, where) for v in given])
+            return bracketed([self.value(f, v, where) for v in given])
         if facts(op).family is Family.CODE:
             raise PassError(f"{where}: primitive {op.name} runs code from the file; it is not written as Python")
         names = constructor_arguments().get(op.name, ()) if op.kind == 2 else ()
@@ -147,90 +136,97 @@ class _Method:
         if len(last) < len(names):
             raise PassError(f"{where}: {op.name} needs {', '.join(names)} as constants at the end of its operands, "
                             "which MindSpore takes when the primitive is made")  # fmt: skip
-        made = self._primitive(op, dict(zip(names, last, strict=True)), where)
-        own = self.network.field(op.instance or op.name, made, node if is_random(node) else None)  # each its own draws
-        return f"{own}({', '.join(self._operand(op, i, v, where) for i, v in enumerate(given[:first]))})"
+        made = self.primitive(op, dict(zip(names, last, strict=True)), where)
+        own = self.field(op.instance or op.name, made, node if is_random(node) else None)  # each its own draws
+        return f"{own}({', '.join(self.operand(f, op, i, v, where) for i, v in enumerate(given[:first]))})"
 
-    def _operand(self, op: Op, position: int, value: Value, where: str) -> str:
+    def operand(self, f: _Function, op: Op, position: int, value: Value, where: str) -> str:
         handled = handled_operands().get((op.name, position)) if op.kind == 2 else None
         number = value.value if isinstance(value, Constant) else None
         if handled is None or not isinstance(number, int):
-            return self._value(value, where)
+            return self.value(f, value, where)
         kind, name = handled
         if kind != "enum" and number not in DTYPES:
             raise PassError(f"{where}: {number} is not a type of a tensor")
-        return self.network.field(
-            name, f"word({op.name!a}, {name!a}, {number})" if kind == "enum" else f"ms.{DTYPES[number]}"
-        )
+        text = f"word({op.name!a}, {name!a}, {number})" if kind == "enum" else f"ms.{DTYPES[number]}"
+        return self.field(name, text)
 
-    def _primitive(self, op: Op, arguments: Mapping[str, Attribute], where: str) -> str:
+    def primitive(self, op: Op, arguments: Mapping[str, Attribute], where: str) -> str:
         attributes = {k: v for k, v in op.attributes.items() if op.kind != 2 or not k.startswith("side_effect_")}
-        given = [arguments, attributes] if op.kind == 2 else [attributes]
-        texts = [f"{op.name!a}", *(self._entries(values, where) for values in given)]
+        texts = [f"{op.name!a}"]
+        for values in [arguments, attributes] if op.kind == 2 else [attributes]:
+            entries = (f"{k!a}: {self.literal(v, f'{where}, {k!r}')}" for k, v in values.items())
+            texts.append(f"{{{', '.join(entries)}}}")
         while texts[-1] == "{}":
             texts.pop()
         return f"{'function' if op.kind == 2 else 'primitive'}({', '.join(texts)})"
 
-    def _entries(self, values: Mapping[str, Attribute], where: str) -> str:
-        texts = (f"{k!a}: {self.network.literal(v, f'{where}, {k!r}')}" for k, v in values.items())
-        return f"{{{', '.join(texts)}}}"
-
     # -- functions -----------------------------------------------------------------------------------------------------
 
-    def _call(self, node: Node) -> str:
-        where, (condition, callees) = site(node), _callees(node)
-        if condition is None and self.loop is not None and self.loop[0] is callees[0].function:
-            return self._next_round(node, callees[0])
+    def function(self, f: _Function) -> str:
+        """Writes a function out; what stands for its result, "" where it goes on with the next round of its loop."""
+        for operand in (v for node in f.order if node.op is not CALL for v in node.operands):
+            if isinstance(resolved(operand, f.copies), State):
+                self.value(f, operand, "")  # Parameters come first, and have the names of the network
+        if f.loop is None and f.graph.name in reachable_functions(f.graph):
+            return self.loop(f)
+        self.nodes(f, f.order)
+        return "None" if is_monad(f.result.type) else self.value(f, f.result, "the result")
+
+    def call(self, f: _Function, node: Node) -> str:
+        (condition, callees), last = _callees(node), f.result is node
+        if condition is None and last and f.loop is not None and f.loop.graph is callees[0].function:
+            return self.next_round(f, node, f.loop)
         if condition is None:
-            return self._invoked(callees[0], "called", where)
-        name = self.names[node] = self.locals.claim("chosen")
-        when_true, when_false = (
-            f"    {name} = {self._invoked(c, hint, where)}"
-            for c, hint in zip(callees, ("when_true", "when_false"), strict=True)
-        )
-        self._line(f"if {self._value(condition, where)}:", when_true, "else:", when_false)
+            return self.called(f, callees[0], node, f.loop if last else None)
+        name, found = self.locals.claim("chosen"), []
+        for word, target in zip((f"if {self.value(f, condition, site(node))}:", "else:"), callees, strict=True):
+            self.line(word)
+            self.indent += "    "
+            found.append(self.called(f, target, node, f.loop if last else None))
+            if found[-1]:
+                self.line(f"{name} = {found[-1]}")
+            self.indent = self.indent[4:]
+        if bool(found[0]) != bool(found[1]):
+            raise PassError(f"{site(node)}: one of its branches leaves a loop; {_NOT}")
+        return name if found[0] else ""
+
+    def called(self, f: _Function, target: Target, node: Node, loop: _Function | None) -> str:
+        names: dict[Value, str] = {formal: self.value(f, v, site(node)) for formal, v in _taken(target)}
+        return self.function(_Function(target.function, names, loop, f.depth + 1))
+
+    def next_round(self, f: _Function, node: Node, head: _Function) -> str:
+        """The call with which the body of a loop ends: its arguments are the values of the next round."""
+        given = {formal: self.value(f, v, site(node)) for formal, v in _taken(_callees(node)[1][0])}
+        bound = {formal for formal in given if head.names[formal] in self.parameters}
+        if any(given[formal] != head.names[formal] for formal in bound):
+            raise PassError(f"{site(node)}: a loop that goes on with another state cannot be written as Python")
+        varied = [formal for formal in given if formal not in bound]
+        if varied:
+            self.line(f"{', '.join(head.names[v] for v in varied)} = {', '.join(given[v] for v in varied)}")
         return ""
 
-    def _invoked(
-        self, target: Target, hint: str, where: str, loop: tuple[Graph, Mapping[Input, str]] | None = None
-    ) -> str:
-        """The call of a function. The state that it takes is bound."""
-        loop = loop or self.loop
-        function, taken = target.function, _taken(target)
-        states = {f: n for f, v in taken if (n := self._state(v)) is not None}
-        if loop is not None and loop[0].name not in reachable_functions(function):
-            loop = None  # what stands in a body, and does not lead to its end
-        key = (function.name, tuple(sorted((f.name, n) for f, n in states.items())), loop and loop[0].name)
-        if key not in self.network.made:
-            self.network.made[key] = name = self.network.names.claim(hint)
-            _Method(self.network, function, states, loop, self.depth + 1).write(name)
-        arguments = ", ".join(self._value(v, where) for f, v in taken if f not in states)
-        return f"self.{self.network.made[key]}({arguments})"
-
-    def _next_round(self, node: Node, target: Target) -> str:
-        """The call with which the body of a loop ends: its arguments are the values of the next round."""
-        assert self.loop is not None
-        if resolved(self.graph.result, self.copies) is not node:
-            raise PassError(f"{site(node)}: recursion that is not a loop cannot be written as Python")
-        bound = self.loop[1]
-        if any(f in bound and self._state(v) != bound[f] for f, v in _taken(target)):
-            raise PassError(f"{site(node)}: a loop that goes on with another state cannot be written as Python")
-        given = [self._value(v, site(node)) for f, v in _taken(target) if f not in bound]
-        return given[0] if len(given) == 1 else bracketed(given)
-
-    def _loop(self, call: Value, inputs: Sequence[str]) -> None:
+    def loop(self, f: _Function) -> str:
         """A loop: its head computes the condition, and calls the body or what comes after."""
-        where = f"function '{self.graph.name}'"
-        condition, callees = _callees(call) if isinstance(call, Node) and call.op is CALL else (None, ())
-        if condition is None or [self.graph.name in reachable_functions(t.function) for t in callees] != [True, False]:
+        end, where = f.result, f"function '{f.graph.name}'"
+        condition, callees = _callees(end) if isinstance(end, Node) and end.op is CALL else (None, ())
+        if condition is None or [f.graph.name in reachable_functions(t.function) for t in callees] != [True, False]:
             raise PassError(f"{where} calls itself, but not as a loop that goes on while its condition holds; {_NOT}")
-        self._nodes(node for node in self.order if node is not call)
-        head = list(self.lines)
-        body = self._invoked(callees[0], "body", where, (self.graph, self.states))
-        given = f"{', '.join(inputs)} = " if inputs else ""
-        self._line(f"while {self._value(condition, where)}:", f"    {given}{body}")
+        assert isinstance(end, Node)
+        for formal, text in list(f.names.items()):
+            if text not in self.parameters:
+                f.names[formal] = self.locals.claim(formal.name)
+                self.line(f"{f.names[formal]} = {text}")
+        start = len(self.lines)
+        self.nodes(f, (node for node in f.order if node is not end))
+        head = self.lines[start:]
+        self.line(f"while {self.value(f, condition, where)}:")
+        self.indent += "    "
+        if self.called(f, callees[0], end, f):
+            raise PassError(f"{where}: recursion that is not a loop cannot be written as Python")
+        self.indent = self.indent[4:]
         self.lines += [f"    {line}" for line in head]
-        self._line(f"return {self._invoked(callees[1], 'after', where)}")
+        return self.called(f, callees[1], end, f.loop)
 
 
 def _callees(node: Node) -> tuple[Value | None, tuple[Target, ...]]:

@@ -15,12 +15,14 @@ from ....core.naming import UniqueNames
 from ....core.program import StateVariable
 from ....core.types import UMONAD, TensorType
 from ....core.wording import agreed, counted
+from ....verify.graph import agree
+from ...mindir.codec import NUMBERS
 from ..call import Call, Item, Weight, type_of
 from ..emitter import Emitter
-from ..operators import NUMBERS, Unsupported, listed
+from ..operators import Unsupported, listed
 from ..table import FOLDED_ONLY, READ
 from .functions import defaults
-from .tensors import Tensors, agree, declared_type
+from .tensors import Tensors, declared_type
 
 LIMIT = 1 << 26
 """Elements of the largest constant that is computed: a hostile file asks for more than there is memory."""

@@ -17,10 +17,11 @@ from ....core.interface import Interface, note_interface
 from ....core.naming import printable
 from ....core.program import Entry, Program, Schedule
 from ....core.types import TensorType
+from ....verify.graph import agree
 from ..operators import ELEMENT_TYPES, OPSET
 from .conversion import Conversion, safe_name
 from .functions import inlined, without_functions
-from .tensors import Tensors, agree, declared_type
+from .tensors import Tensors, declared_type
 
 
 class OpenSizes(FormatError):

@@ -74,10 +74,3 @@ def declared_type(proto: Any) -> TensorType | None:
         return None
     shape = tuple(d.dim_value if d.HasField("dim_value") else -1 for d in tensor.shape.dim)
     return TensorType(ELEMENT_TYPES[tensor.elem_type], shape)
-
-
-def agree(a: TensorType, b: TensorType) -> bool:
-    """Whether two types may be one, as far as their sizes are known."""
-    sizes = zip(a.shape, b.shape, strict=False)
-    same = len(a.shape) == len(b.shape) and all(-1 in (m, n) or m == n for m, n in sizes)
-    return same and a.dtype is b.dtype
