@@ -195,19 +195,16 @@ def verify(
     return verify(one, two, data=data, cycles=cycles, seed=seed, device=device, bisect=bisect, quick=quick)
 
 
-def prove(
-    original: Program | str | os.PathLike[str], program: Program | str | os.PathLike[str], *, recheck: bool = True
-) -> Proved:
+def prove(original: Program | str | os.PathLike[str], program: Program | str | os.PathLike[str]) -> Proved:
     """Proves that ``program`` trains as the ``original`` that it was compiled from, for all inputs, states and lengths
-    of a cycle. Nothing is run.
+    of a window. Nothing is run: both are evaluated at random numbers of a prime field.
 
-    The result has a verdict for each state and result, with the laws that it took; ``proved`` sums it up. With
-    ``recheck`` a checker of another kind confirms the proof. Both programs may be given as paths.
+    The result has a verdict for each state and result; ``proved`` sums it up. Both programs may be given as paths.
     """
     from .runtime.differentiation.capture import program_of
     from .tools.proof.run import prove
 
-    return prove(program_of(original), program_of(program), recheck=recheck)
+    return prove(program_of(original), program_of(program))
 
 
 def evaluation_network(

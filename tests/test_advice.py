@@ -18,7 +18,7 @@ OWN_FOLDERS = {
     "tools/compile": ["boost-compile"], "tools/budget": ["boost-compile"], "tools/inspect": ["boost-inspect"],
     "tools/views/": ["boost-inspect"], "tools/run": ["boost-run"], "tools/training/": ["boost-run"],
     "tools/jobs/": ["boost-run"], "tools/verify": ["boost-verify"], "tools/prove": ["boost-prove"],
-    "tools/proof/": ["boost-prove"],    "tools/recheck/": ["boost-prove"], "tools/reduce": ["boost-reduce"],
+    "tools/proof/": ["boost-prove"],    "tools/reduce": ["boost-reduce"],
     "tools/reduction/": ["boost-reduce"], "tools/outputs": ["boost-compile", "boost-inspect", "boost-reduce"],
 }  # fmt: skip
 """Files whose errors one command alone shows; those of the others may come out of any."""

@@ -21,11 +21,9 @@ ALIKE, SHARE = 3, 0.6
 both), and this share of the family, or of the smaller collection."""
 
 ON_ITS_OWN = {
-    "ir/proof/conditions.py:compared": "what is true of two numbers, by the sign of their difference",
-    "ir/proof/reals.py:_operation": "which law looks at a primitive; the laws stand in the functions that it calls",
-    "ir/symbolic/numbers.py:_interpreted": "the checker shares no law with the prover, so it has rules of its own",
-    "ir/symbolic/numbers.py:_logic": "the checker shares no law with the prover, so it has rules of its own",
-    "ir/symbolic/numbers.py:_REARRANGES": "the checker shares no law with the prover, so it has rules of its own",
+    "ir/proof/numbers.py:_interpreted": "what a primitive is in a prime field, each a rule of its own",
+    "ir/proof/numbers.py:_logic": "what a primitive is in a prime field, each a rule of its own",
+    "ir/proof/numbers.py:_REARRANGES": "what a primitive is in a prime field, each a rule of its own",
     "passes/data_parallel/flags.py:sum_flags": "two ways to read the device's flag, each a case of its own",
     "passes/legalize/legalize.py:_STATUS": "what one rule replaces: who reads the device's flag, clears it, makes it",
 }

@@ -60,15 +60,13 @@ def test_proof(original: Program, program: Program) -> None:
     found = bc.prove(original, program)
     shown(found, "Proved, for all inputs: it trains as one batch of 3 times the size")
     assert found
-    changed = bc.compile(original, "clip-gradients{limit=1.0}")
-    wrong = bc.prove(original, changed)
-    wrong.objection = "it is another one"
-    shown(wrong, "NOT proved: the certificate", "The checker does not agree: it is another one")
+    wrong = bc.prove(original, bc.compile(original, "adasum"))
+    shown(wrong, "NOT proved: ", "no formula says how")
     assert not wrong
     page = wrong._repr_html_()
     assert page is not None
     assert "NOT proved" in page
-    assert "it is another one" in page
+    assert "no formula says how" in page
 
 
 def test_session_and_history(program: Program) -> None:

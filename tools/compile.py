@@ -423,8 +423,7 @@ def _prove_after(source: Program, p: Pass, program: Program) -> None:
 
     found = prove(source, program)
     if not found.proved:
-        failures = alike(found.proof.failures)
-        first = failure(*failures[0], found.terms, program) if failures else found.objection
+        first = failure(*alike(found.proof.failures)[0], found.terms, program)
         raise Error(f"after pass '{p.name}': {found.verdict()}\n  {first}")
 
 

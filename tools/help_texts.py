@@ -37,7 +37,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "Help": "--help --version",
     },
     "boost-prove": {
-        "What to do": "--check --recheck",
+        "What to do": "--check",
         "Result": "--verbose --store --json",
         "Help": "--help --version",
     },

@@ -24,10 +24,9 @@ class Job:
 
     original: str = argument()
     program: str = argument()
-    check: str | None = place("Check this certificate instead of proving anew.", metavar="FILE")
-    recheck: bool = option("Let the checker confirm the proof [on].", "--recheck/--no-recheck", default=True)
+    check: str | None = place("See that this certificate is of these files, and prove them again.", metavar="FILE")
     store: bool = option("Write proof.json into a program directory [on].", "--store/--no-store", default=True)
-    verbose: bool = option("Show the verdict of each state and result, with its laws.", "-v")
+    verbose: bool = option("Show the verdict of each state and result.", "-v")
     as_json: bool = option("One JSON document on stdout instead of the report.", "--json")
 
 
@@ -51,7 +50,7 @@ def run(job: Job) -> None:
         return _check(job, source, compiled)
     if job.store:
         cli.check_storable(job.program, "proof.json", "boost-prove --no-store leaves that out.")
-    found = prove(source, compiled, job.original, job.program, store=job.store, recheck=job.recheck)
+    found = prove(source, compiled, job.original, job.program, store=job.store)
     if job.as_json:
         from .proof.run import to_json
 
@@ -65,15 +64,13 @@ def run(job: Job) -> None:
     return None
 
 
-def prove(
-    source: Program, compiled: Program, original: str, program: str, *, store: bool, recheck: bool = True
-) -> Proved:
+def prove(source: Program, compiled: Program, original: str, program: str, *, store: bool) -> Proved:
     """Proves, notes the hashes of both files, and with ``store`` leaves the certificate in a program directory. One
     that does not hold any more goes."""
     from .proof import certificate
     from .proof.run import prove as proof_of
 
-    found = proof_of(source, compiled, recheck=recheck)
+    found = proof_of(source, compiled)
     found.hashes = certificate.hashes_of(Path(original), Path(program))
     if store and Path(program).is_dir():
         if found.proved:
@@ -85,18 +82,17 @@ def prove(
 
 def _check(job: Job, source: Program, compiled: Program) -> None:
     from .proof.certificate import check
-    from .recheck.checker import Wrong
+    from .proof.run import prove as proof_of
 
     assert job.check is not None
-    try:
-        verdicts = check(Path(job.check), Path(job.original), Path(job.program), source, compiled)
-    except Wrong as error:
-        click.echo(cli.safe(str(error)), err=True)
-        raise click.exceptions.Exit(UNPROVED) from None
+    verdicts = check(Path(job.check), Path(job.original), Path(job.program))
+    if not (found := proof_of(source, compiled)):
+        click.echo(cli.safe(f"The certificate does not hold. {found.verdict()}"), err=True)
+        raise click.exceptions.Exit(UNPROVED)
     if job.as_json:
         cli.print_json({"holds": True, "verdicts": verdicts})
     else:
-        click.echo(f"The certificate holds: {verdicts} verdicts, confirmed by the checker.")
+        click.echo(f"The certificate holds: {verdicts} verdicts of these files, proved again.")
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ from ..core.program import Program
 from ..core.sites import site
 from ..core.wording import counted
 from .promises import promises_of
-from .sides import steps_of_one_graph
+from .window import steps_of_one_graph
 
 
 def claim_of(program: Program) -> str:

@@ -1,116 +1,118 @@
-"""Programs of which each cycle runs one of several variants: each variant is proved as a program of its own.
+"""What stays as it is: weights that are frozen for good, and those that a variant of a program leaves alone.
 
-A variant may leave weights and their slots as they are. It must update all others as the original does. Which it
-leaves is seen in its own graphs, and held against what the pass was asked for.
+Each window of a program with variants runs one of them, which is proved as a program of its own. A variant must update
+all that it does not freeze as the original does. Which it freezes is seen in its own graphs, and held against what the
+pass was asked for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from ..core.program import Program, StateVariable
-from ..symbolic.execution import Execution, Outcome
+from ..core.program import Program
 from ..symbolic.terms import Terms
 from .formulas import freeze
-from .rank_sums import Ranks
-from .reals import Reals
+from .formulas.statement import Stated
+from .gradients import Moved, updates
 from .verdict import STATE, UNPROVED, Proof, Verdict
-from .weight_updates import MEANS, Moved, rewritten, standing, updates
+from .window import Window
 
 
 @dataclass(frozen=True)
 class Frozen:
-    """``names``: of the ``trained`` weights of the original, those that a variant leaves as they are."""
+    """``names``: of the ``trained`` weights of the original, those that a variant leaves as they are. ``states``: all
+    states that stay, and by which pass; ``for_good``: those of them that every window leaves. ``idle``: gradients that
+    only frozen weights are updated with: another weight's norm, or a test for finite values, is then one without."""
 
     trained: Sequence[str] = ()
     names: frozenset[str] = frozenset()
+    states: Mapping[str, str] = field(default_factory=dict)
+    for_good: Collection[str] = ()
+    idle: frozenset[int] = frozenset()
+    stated: Sequence[Stated] = ()
 
-    def holds(self, variable: StateVariable | None, name: str) -> bool:
-        return name in self.names or (variable is not None and variable.weight in self.names)
+    @staticmethod
+    def of(window: Window, moved: Moved) -> Frozen:
+        """What stays in a program, or in a variant of one."""
+        original, program, step = window.original, window.program, window.step
+        trained = [n for n, v in original.state.items() if v.role == "weight" and step.states[n] != window.start[n]]
+        lost = freeze.for_good(program, trained)
+        trained = [n for n in trained if n not in lost]
+        names = _unmoved(window, trained) if window.cycles else frozenset[str]()
+        states: dict[str, str] = {}
+        for name, v in original.state.items():
+            weight = name if name in names | lost else v.weight
+            if weight in names | lost:
+                states[name] = freeze.by(program, weight) if weight in lost else freeze.PASS
+        for_good = {n for n in states if n in lost or original.state[n].weight in lost}
+        idle = _idle(window, states, moved) if states else frozenset[int]()
+        return Frozen(trained, names, states, for_good, idle, freeze.state_for_good(program, lost))
 
 
-def unmoved(
-    trained: Sequence[str], program: Program, start: Mapping[str, int], execution: Execution, inputs: Sequence[int]
-) -> Frozen:
+def _unmoved(window: Window, trained: Sequence[str]) -> frozenset[str]:
     """What no updating graph of a variant writes."""
-    schedule, terms = program.schedule, execution.terms
-    held = {n: start[n] if n in start else terms.make(("state", n)) for n in program.state}
-    moved: set[str] = set()
+    schedule, moved = window.program.schedule, set[str]()
     for name in {schedule.cycle[-1].graph, schedule.flush} - {None}:
-        graph = program.graphs[str(name)]
-        after = execution.run(graph, held, inputs if graph.inputs else ()).states
-        moved |= {n for n in trained if n in held and after[n] != held[n]}
-    return Frozen(trained, frozenset(trained) - moved)
+        after = window.run(window.program.graphs[str(name)], window.start).states
+        moved |= {n for n in trained if after[n] != window.start[n]}
+    return frozenset(trained) - moved
 
 
-def idle_gradients(frozen: Frozen, mean: Outcome, terms: Terms, reals: Reals) -> set[int]:
-    """The gradients that only frozen weights are updated with: another weight's norm, or a test for finite values, is
-    then one without them."""
-    seams = {t for t in mean.seams if terms.heads[t][0] != "const"}
-    stands = standing(seams, reals.ranks)
-    taken: dict[bool, set[int]] = {True: set(), False: set()}
-    for name, update in updates(terms, mean.states.values(), frozen.trained, Moved(terms, stands), reals).items():
-        atoms = {a for m in reals.polynomial(update.gradient) for a, _ in m}
-        direct = {terms.arguments[a][0] if terms.heads[a][0] in MEANS and a not in stands else a for a in atoms}
-        taken[name in frozen.names] |= {stands[a] for a in direct if a in stands}
-    return taken[True] - taken[False]
-
-
-def without(
-    original: Program, frozen: Collection[str], mean: Outcome, network: Outcome, terms: Terms, opaque: Collection[int],
-    ranks: Ranks | None,
-) -> Outcome:  # fmt: skip
-    """The original's step without the updates of these weights and their slots. What takes a weight behind its update
-    (a target network) takes it as it was."""
-    before = {t: network.states[name] for name, t in mean.states.items() if name in frozen}
-    left = rewritten(terms, mean.states.values(), before, lambda _, __, operands: operands)
-    states = {
-        name: network.states[name] if (v := original.state.get(name)) and (name in frozen or v.weight in frozen)
-        else left[t]
-        for name, t in mean.states.items()
-    }  # fmt: skip
-    used, stack = set[int](), list(states.values())
-    while stack:  # the gradients that the other updates take
+def _idle(window: Window, frozen: Collection[str], moved: Moved) -> frozenset[int]:
+    terms, states = window.terms, window.step.states
+    still = {states[name] for name in frozen}
+    used, seen, stack = set[int](), set[int](), [t for name, t in states.items() if name not in frozen]
+    while stack:  # what takes a frozen weight takes it as it was
         t = stack.pop()
-        if t not in used:
-            used.add(t)
-            stack += () if t in opaque else terms.arguments[t]
-    taken = {seam for t, seam in standing(mean.seams, ranks).items() if t in used}
-    return replace(mean, states=states, seams={t: node for t, node in mean.seams.items() if t in taken})
+        if t in seen or t in still or t not in moved:
+            continue
+        seen.add(t)
+        if terms.heads[t][0] == "mean":
+            used.add(terms.arguments[t][0])
+        else:
+            stack += terms.arguments[t]
+    weights = [n for n, v in window.original.state.items() if v.role == "weight"]
+    direct: dict[bool, set[int]] = {True: set(), False: set()}
+    for name, update in updates(terms, states, weights, moved).items():
+        direct[name in frozen].update(update.seams)
+    return frozenset(t for t in window.step.seams if t not in used) | (direct[True] - direct[False])
 
 
 def prove_variants(
-    original: Program, program: Program, prove: Callable[[Program, Program, Terms, str], tuple[Proof, Frozen]],
-    terms: Terms,
-) -> Proof:  # fmt: skip
+    original: Program, program: Program, prove: Callable[[Program, Program, str], tuple[Proof, Terms, Frozen]]
+) -> tuple[Proof, Terms]:
     """One proof of all variants. ``prove`` proves a program without variants; its last argument names the state that
-    counts cycles."""
+    counts windows."""
     choice = program.schedule.choice
     assert choice is not None
-    whole = Proof("")
-    found: list[Frozen] = []
+    whole, shown = Proof(""), Terms()
+    proofs, found = list[Proof](), list[Frozen]()
     for k in range(choice.variants):
         schedule = program.schedule.variant(k)
         graphs = {name: program.graphs[name] for name in schedule.graphs()}
-        proof, frozen = prove(original, replace(program, graphs=graphs, schedule=schedule), terms, choice.state)
-        whole.variants.append(proof)
+        proof, terms, frozen = prove(original, replace(program, graphs=graphs, schedule=schedule), choice.state)
+        proofs.append(proof)
         found.append(frozen)
+        shown = terms if proof.failures and all(p.proved for p in proofs[:-1]) else shown
+        own = shown is terms
         for v in proof.verdicts:
-            whole.verdicts.append(replace(v, detail=f"{v.detail} in cycles of variant {k}".strip()))
-    first = whole.variants[0]
-    whole.besides = first.besides
-    whole.claim, whole.trusted = f"{first.claim}, but for weights that the variant of a cycle freezes", first.trusted
+            detail = f"{v.detail} in windows of variant {k}".strip()
+            said = replace(v, detail=detail)
+            whole.verdicts.append(said if own else replace(said, expected=None, found=None))
+    first = proofs[0]
+    whole.besides, whole.trusted = first.besides, first.trusted
+    whole.claim = f"{first.claim}, but for weights that the variant of a window freezes"
     names = [f.names for f in found]
     asked = [r.options for r in program.reports if r.name == freeze.PASS]
     try:
         wrong = freeze.objection(asked[-1], choice, found[0].trained, names) if asked else "no pass asked for them"
     except (KeyError, TypeError, ValueError, IndexError) as error:
         wrong = f"the record of the pass does not say what they are for ({error!r})"
-    if any(not f.trained and proof.failures for f, proof in zip(found, whole.variants, strict=True)):
-        return whole  # what that variant freezes was not seen
+    if any(not f.trained and proof.failures for f, proof in zip(found, proofs, strict=True)):
+        return whole, shown  # what that variant freezes was not seen
     if wrong:
         whole.verdicts.append(Verdict(STATE, choice.state, UNPROVED, detail=f"variants: {wrong}"))
     else:
         whole.stated = [*first.stated, *freeze.state(asked[-1], names)]
-    return whole
+    return whole, shown

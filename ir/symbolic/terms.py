@@ -12,10 +12,8 @@ draw        the result of a random primitive, with a serial number: two draws ar
 item, tuple an element of a result that is a tuple; a tuple that a primitive takes
 ite         one of two values, by a condition
 loop        a function that calls itself, by the terms of its body; ``again`` is the call within, ``formal`` an argument
-mean        the mean of a term over the micro-batches of the cycle
-all         the mean of a term over the micro-batches of the cycle on all ranks; ``over ranks``: another sum over ranks
-symbol      a number of the proof: how many micro-batches a cycle has
-sum         a sum of products with rational coefficients: a normal form
+mean        the mean of a term over the micro-batches of the window
+held, given what a state holds in the middle of a window; what a rule or a formula takes
 =========== ==========================================================================================================
 """
 

@@ -45,18 +45,14 @@ def test_a_proof_and_its_certificate(here: Path, capsys: Capture) -> None:
     assert done.code == 0, done
     assert done.out.replace("\n", " ").strip() == (
         "Proved, for all inputs: it trains as one batch of 3 times the size, if micro-batches are equal in size. "
-        "Trusted: which values are gradients, how the loss joins samples."
+        "Trusted: how the loss joins samples."
     )
     done = shell(capsys, command, MLP, path, "--verbose")
     assert "equal over the reals" in done.out
-    assert "induction over micro-batches; definition of the mean" in " ".join(done.out.split())
     stored = json.loads(Path(path, "proof.json").read_text())
     assert stored["proved"] is True
     assert {"original/mlp.ir", "program/program.json"} <= stored["hashes"].keys()
-    assert all(a < i for i, term in enumerate(stored["terms"]) for a in term["takes"])
-    assert stored["laws"]["mean"]["where"] == "N is at least 1"
-    (first, *_) = (v for v in stored["verdicts"] if v["verdict"] == "equal over the reals")
-    assert stored["terms"][first["found"]]["of"] == "ApplyMomentum"
+    assert {v["name"] for v in stored["verdicts"]} >= {"hidden.weight", "loss"}
     checked = shell(capsys, command, MLP, path, "--check", f"{path}/proof.json")
     assert checked.code == 0, checked
     assert checked.out.startswith("The certificate holds: ")
@@ -158,7 +154,7 @@ def test_another_network_or_optimizer(pipeline: str, says: str, path: str, here:
 
 
 def test_what_is_changed_on_purpose(here: Path, capsys: Capture) -> None:
-    """The report says which pass changes what by which formula; the certificate holds it, and the checker reads it."""
+    """The report says which pass changes what by which formula, and so does the certificate."""
     path = made(
         "clip-gradients{limit=0.5},parameter-groups{match=[*.bias],lr_factor=2.0},gradient-accumulation{steps=3}"
     )
@@ -174,16 +170,6 @@ def test_what_is_changed_on_purpose(here: Path, capsys: Capture) -> None:
         "by clip-gradients, parameter-groups"
     }
     assert shell(capsys, command, MLP, path, "--check", file).code == 0
-    formula = stored["cycle"]["formula"]
-    assert formula["graph"].count("float32[]<0.5>") >= 1
-    for old, new in (("float32[]<0.5>", "float32[]<0.25>"), ("Sqrt", "Square")):
-        formula["graph"] = formula["graph"].replace(old, new)
-        file.write_text(json.dumps(stored))
-        assert "does not hold" in shell(capsys, command, MLP, path, "--check", file).err
-        formula["graph"] = formula["graph"].replace(new, old)
-    formula["takes"][0] = ["gradient", "nothing"]
-    file.write_text(json.dumps(stored))
-    assert_one_error(shell(capsys, command, MLP, path, "--check", file), "boost-prove", "formula")
 
 
 @pytest.fixture
@@ -231,7 +217,6 @@ def test_from_python() -> None:
     original = bc.load(MLP)
     found = bc.prove(original, bc.compile(original, "gradient-accumulation{steps=2}"))
     assert found.proved
-    assert not found.objection
     assert {v.name for v in found.proof.verdicts} >= {"hidden.weight", "loss"}
 
 
@@ -247,8 +232,8 @@ def test_a_certificate_of_other_files(here: Path, capsys: Capture) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "fragment"),
     [
-        ('"format": 5', '"format": 7', "format 7"),
-        ('"terms": [', '"terms": 3, "x": [', "$.terms"),
+        ('"format": 6', '"format": 7', "format 7"),
+        ('"verdicts": [', '"verdicts": 3, "x": [', "$.verdicts"),
         ("{", "", "the file is damaged; run boost-prove again"),
         ('"proved": true', '"proved": false', "proves nothing"),
     ],
@@ -261,38 +246,24 @@ def test_a_damaged_certificate(old: str, new: str, fragment: str, here: Path, ca
     assert_one_error(shell(capsys, command, MLP, path, "--check", file), "boost-prove", fragment)
 
 
-def test_a_certificate_that_says_too_much(here: Path, capsys: Capture) -> None:
-    """The checker sees for itself what a micro-batch adds."""
-    path = made("gradient-accumulation{steps=3}")
-    assert shell(capsys, command, MLP, path).code == 0
-    file = Path(path, "proof.json")
-    document = json.loads(file.read_text())
-    adds = document["cycle"]["adds"]
-    adds["accum.hidden.bias"], adds["accum.output.bias"] = adds["accum.output.bias"], adds["accum.hidden.bias"]
-    file.write_text(json.dumps(document))
-    done = shell(capsys, command, MLP, path, "--check", file)
-    assert done.code == 1
-    assert "the certificate does not hold" in done.err
-
-
 @pytest.mark.parametrize(
-    ("key", "value"),
+    ("role", "weight", "says"),
     [
-        ("updating", ["nothing"]), ("frozen", ["nothing"]), ("rules", {"count": [["nothing"], [], "", ""]}),
-        ("adds", {"nothing": []}), ("accumulating", "nothing"), ("scales", ["nothing"]),
+        ("unknown", "hidden.bias", "not claimed: nothing says what a micro-batch adds to it"),
+        ("accumulator", "", "a micro-batch adds something else to 'accum.hidden.bias' than a number"),
+        ("accumulator", "output.bias", "than the gradient of weight 'output.bias', which it is claimed to add up"),
     ],
-)  # fmt: skip
-def test_a_certificate_that_names_what_is_not_there(key: str, value: object, here: Path, capsys: Capture) -> None:
-    path = made("gradient-accumulation{steps=3}")
-    assert shell(capsys, command, MLP, path).code == 0
-    file = Path(path, "proof.json")
-    document = json.loads(file.read_text())
-    document["cycle"][key] = value
-    file.write_text(json.dumps(document))
-    done = shell(capsys, command, MLP, path, "--check", file)
-    assert done.code in (1, 2), done
-    assert "certificate" in done.err
-    assert done.err.count("\n") <= 3
+)
+def test_what_is_not_claimed_is_not_proved_by_search(role: str, weight: str, says: str) -> None:
+    """The pass writes what a micro-batch adds to a state beside the program: the role of the state, and its weight."""
+    original = bc.load(MLP)
+    program = bc.compile(original, "gradient-accumulation{steps=3}")
+    assert bc.prove(original, program)
+    state = program.state["accum.hidden.bias"]
+    state.role, state.weight = role, weight
+    found = bc.prove(original, program)
+    assert not found
+    assert any(says in v.detail for v in found.proof.failures)
 
 
 def test_bad_input(here: Path, capsys: Capture) -> None:

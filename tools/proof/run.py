@@ -1,5 +1,4 @@
-"""A proof from two programs: the prover, with the original in the primitives that the program was made for, and the
-checker, which has to agree."""
+"""A proof from two programs: the prover, with the original in the primitives that the program was made for."""
 
 from __future__ import annotations
 
@@ -9,29 +8,24 @@ from typing import Any
 
 from ...ir.analysis.batch.joins import NEVER
 from ...ir.core.display import Displayed
-from ...ir.core.errors import Error, OptionError
+from ...ir.core.errors import OptionError
 from ...ir.core.graph import Node
 from ...ir.core.naming import printable
 from ...ir.core.predicates import written_operands
 from ...ir.core.program import Program
 from ...ir.core.types import is_monad
 from ...ir.core.wording import counted
-from ...ir.proof.formulas import replaced, restated, rounding
-from ...ir.proof.formulas.rules import Rule
-from ...ir.proof.promises import promises_of
+from ...ir.proof.formulas import replaced, restated
 from ...ir.proof.prover import given_up
 from ...ir.proof.prover import prove as run_prover
 from ...ir.proof.verdict import UNPROVED, Proof, Verdict
 from ...ir.symbolic.execution import Unproved
 from ...ir.symbolic.terms import Terms
-from ...ir.text import print_graph
 from ...passes.framework.manager import compile_program
 from ...passes.legalize import Legalize
 from ..judged import changed_by, trained_as, with_reports
 from ..original import check_original
-from ..recheck.checker import check
 
-SEED = 0x5EED
 LEGALIZE = "legalize"
 JOINED = "how the loss joins samples: as gradient-accumulation found it"
 LEGALIZED = "what pass legalize made of the original: it is taken to compute the same"
@@ -43,20 +37,17 @@ MOST = 8
 
 @dataclass(repr=False)
 class Proved(Displayed):
-    """``proof`` with its ``terms``; ``certificate``: what the checker was given; ``objection``: what it said against
-    the proof, if anything. ``hashes``: of the files, by role and name. It is true where all is ``proved``."""
+    """``proof`` with its ``terms``; ``hashes``: of the files, by role and name. It is true where all is ``proved``."""
 
     proof: Proof
     terms: Terms
-    certificate: dict[str, Any]
     program: Program
-    objection: str = ""
     hashes: dict[str, str] = field(default_factory=dict)
 
     @property
     def proved(self) -> bool:
-        """Whether the prover proved everything and the checker agrees."""
-        return self.proof.proved and not self.objection
+        """Whether everything is proved."""
+        return self.proof.proved
 
     def __bool__(self) -> bool:
         return self.proved
@@ -66,8 +57,6 @@ class Proved(Displayed):
         lines = [self.verdict(), *(not_proved(v, names) for v, names in failures[:MOST])]
         if more := unnamed(failures):
             lines.append(f"… and {more} more")
-        if self.objection:
-            lines.append(f"The checker does not agree: {self.objection}")
         return "\n  ".join(map(printable, lines))
 
     def verdict(self) -> str:
@@ -80,7 +69,7 @@ class Proved(Displayed):
                 f"Proved, for all inputs: it trains {trained_as(self.program)}{changed}{self.proof.besides}.{trusting}"
             )
         n = len({(v.what, v.name) for v in self.proof.failures})
-        what = f"{counted(n, 'state or result', 'states or results')}" if n else "the certificate"
+        what = counted(n, "state or result", "states or results")
         return f"NOT proved: {what}. This does not say that the program is wrong: boost-verify runs it."
 
 
@@ -130,26 +119,20 @@ def check_made_from(original: Program, program: Program) -> None:
             )
 
 
-def prove(original: Program, program: Program, *, recheck: bool = True) -> Proved:
-    """Proves, and checks the proof; a program that is not proved has an unproved verdict, or an objection."""
+def prove(original: Program, program: Program) -> Proved:
+    """Proves; a program that is not proved has an unproved verdict."""
     program = with_reports(program)
     check_made_from(original, program)
     try:
         base = base_of(original, program)
     except Unproved as reason:
-        return Proved(given_up(original, program, str(reason)), Terms(), {}, program)
+        return Proved(given_up(original, program, str(reason)), Terms(), program)
     proof, terms = run_prover(base, program)
     if legalized(original, program):
         proof.trusted.append(LEGALIZED)
     if program.micro_batches() > 1 and any(r.statistics.get("big batch", NEVER) != NEVER for r in program.reports):
         proof.trusted.append(JOINED)
-    found = Proved(proof, terms, document(base, program, proof), program)
-    if recheck and proof.proved:
-        try:
-            check(found.certificate, base, program, SEED)
-        except Error as error:
-            found.objection = str(error)
-    return found
+    return Proved(proof, terms, program)
 
 
 def base_of(original: Program, program: Program) -> Program:
@@ -163,42 +146,6 @@ def base_of(original: Program, program: Program) -> Program:
 
 def legalized(original: Program, program: Program) -> bool:
     return any(r.name == LEGALIZE for r in program.reports) and bool(Legalize.needed_for(original, program.target))
-
-
-def document(base: Program, program: Program, proof: Proof) -> dict[str, Any]:
-    """What the checker needs to know."""
-    if proof.variants:
-        return {"variants": [document(base, program, p) for p in proof.variants]}
-    return {
-        "averaged": program.schedule.flush is not None or proof.counted is not None,
-        "counted": proof.counted and list(proof.counted),
-        "reduction": promises_of(program).reduction,
-        "weight": promises_of(program).weight,
-        "ranks": promises_of(program).over_ranks,
-        "scales": [
-            name
-            for name, v in program.state.items()
-            if v.role == "loss-scale" and name not in base.state and v.shape == () and not v.data.is_zero()
-        ],
-        "alike": proof.alike,
-        "rounds": not rounding.asked(program),
-        "rules": {name: _rule(rule) for name, rule in proof.rules.items()},
-        "loose": list(proof.loose),
-        "frozen": list(proof.frozen),
-        "idle": list(proof.idle),
-        "formula": proof.formula,
-        "tested": proof.tested,
-        "itself": proof.itself,
-        "accumulating": proof.accumulating,
-        "updating": list(proof.updating),
-        "adds": {name: [list(a) for a in adds] for name, adds in proof.adds.items()},
-        "drops": {name: [list(a) for a in adds] for name, adds in proof.drops.items()},
-    }
-
-
-def _rule(rule: Rule) -> list[Any]:
-    graphs = (print_graph(graph, annotations=False) for graph in (rule.clean, rule.overflow))
-    return [list(rule.takes), list(rule.after), *graphs]
 
 
 def guilty(verdict: Verdict, program: Program) -> str:
@@ -232,17 +179,15 @@ def to_json(found: Proved) -> Mapping[str, Any]:
         "trains": trained_as(found.program),
         "verdicts": [
             {
-                "what": v.what, "name": v.name, "verdict": v.kind, "laws": list(v.laws), "detail": v.detail,
+                "what": v.what, "name": v.name, "verdict": v.kind, "detail": v.detail,
                 "graph": v.graph, "pass": guilty(v, found.program),
             }
             for v in found.proof.verdicts
         ],
-        "laws": found.proof.laws,
         "changed": [
             {"pass": s.by, "options": dict(s.options), "says": s.says, "weights": list(s.weights)}
             for s in found.proof.stated
         ],
-        "objection": found.objection,
         "trusted": found.proof.trusted,
         "hashes": found.hashes,
     }  # fmt: skip

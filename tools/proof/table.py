@@ -1,4 +1,4 @@
-"""A proof as people read it: the verdict, what is not proved, with the first terms that differ, and the laws."""
+"""A proof as people read it: the verdict, what is not proved, with the first terms that differ."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from ...ir.core.program import Program
 from ...ir.proof.formulas.statement import Stated
-from ...ir.proof.laws import LAWS
 from ...ir.proof.verdict import KINDS, OWN, PURPOSE, REALS, SAME, UNPROVED, Verdict
 from ...ir.symbolic.terms import Terms
 from .. import cli
@@ -29,26 +28,25 @@ def print_proof(found: Proved, out: Console, *, verbose: bool = False) -> None:
         say(out, cli.escape(failure(v, names, found.terms, found.program)), "red")
     if more := unnamed(failures):
         say(out, f"and {more} more that are not proved (--json lists all)", "red")
-    if found.objection:
-        say(out, cli.escape(f"The checker does not agree: {found.objection}"), "bold red")
     if verbose:
         _print_verdicts(found, out)
 
 
 def _print_verdicts(found: Proved, out: Console) -> None:
-    rows: dict[tuple[str, str, tuple[str, ...], str], list[str]] = {}
+    rows: dict[tuple[str, str, str], list[str]] = {}
     for v in found.proof.verdicts:
         if v.kind != UNPROVED:
-            rows.setdefault((v.kind, v.what, v.laws, v.detail), []).append(v.name)
-    shown = cli.table("", "verdict", "of", "laws", "where")
+            rows.setdefault((v.kind, v.what, v.detail), []).append(v.name)
+    shown = cli.table("", "verdict", "of", "where")
     for kind in KINDS:
-        for (verdict, what, laws, detail), names in rows.items():
+        for (verdict, what, detail), names in rows.items():
             if verdict == kind:
                 style = _STYLES[kind]
                 shown.add_row(
-                    f"[{style}]{kind}[/{style}]", cli.escape(named(what, list(dict.fromkeys(names)))),
-                    "; ".join(LAWS[law].algebra for law in laws), cli.escape(detail),
-                )  # fmt: skip
+                    f"[{style}]{kind}[/{style}]",
+                    cli.escape(named(what, list(dict.fromkeys(names)))),
+                    cli.escape(detail),
+                )
     if rows:
         out.print(shown)
     say(out, cli.escape(f"Claim: {found.proof.claim}"))
@@ -82,7 +80,7 @@ def spelled(terms: Terms, number: int, deep: int = _DEEP) -> str:
     """A term in words, so many levels of it."""
     head, arguments = terms.heads[number], terms.arguments[number]
     kind = head[0]
-    if kind in ("state", "symbol"):
+    if kind in ("state", "held"):
         return str(head[1])
     if kind == "input":
         return f"input {head[1]}"
@@ -92,8 +90,6 @@ def spelled(terms: Terms, number: int, deep: int = _DEEP) -> str:
     if deep == 0:
         return "…"
     inner = [spelled(terms, a, deep - 1) for a in arguments]
-    if kind == "sum":
-        return _sum(head[2], inner)  # type: ignore[arg-type]
     if kind == "ite":
         return f"({inner[1]} if {inner[0]} else {inner[2]})"
     if kind == "item":
@@ -109,13 +105,3 @@ def _constant(terms: Terms, number: int) -> str:
     if isinstance(value, TensorValue) and value.type.size == 1 and value.type.dtype.value != "string":
         return f"{to_numpy(value.type, value.data).reshape(-1)[0].item():g}"
     return f"constant {value.type}" if isinstance(value, TensorValue) else repr(value)[:30]
-
-
-def _sum(items: tuple[tuple[object, tuple[int, ...]], ...], atoms: list[str]) -> str:
-    names = iter(atoms)
-    parts = []
-    for coefficient, exponents in items:
-        factors = [f"{name}^{e}" if e != 1 else name for e, name in ((e, next(names)) for e in exponents)]
-        shown = [] if coefficient == 1 and factors else [str(coefficient)]
-        parts.append("·".join(shown + factors))
-    return " + ".join(parts) or "0"

@@ -72,10 +72,10 @@ def notebook_of(thing: object) -> str:
 
 
 def _proof(found: Proved) -> str:
-    verdicts = Counter((v.kind, ", ".join(v.laws)) for v in found.proof.verdicts)
-    rows = [(kind, str(n), laws) for (kind, laws), n in verdicts.items()]
+    verdicts = Counter(v.kind for v in found.proof.verdicts)
+    rows = [(kind, str(n)) for kind, n in verdicts.items()]
     title, *facts = repr(found).splitlines()
-    return _fragment(title, facts, [Table(("verdict", "states and results", "laws"), _cut(rows), (1,))])
+    return _fragment(title, facts, [Table(("verdict", "states and results"), _cut(rows), (1,))])
 
 
 def _program(program: Program) -> str:

@@ -12,7 +12,7 @@ from ...core.errors import Error
 from ...core.program import Program
 from ...core.types import Type
 from ...symbolic.execution import Unproved
-from ..weight_updates import Update
+from ..gradients import Update
 from . import average, centralize, clip, freeze, groups, less_bn, lora, normalised, replaced, rounding, schedule
 from .statement import Stated, Statement
 
@@ -72,7 +72,7 @@ def gone(original: Program, program: Program) -> set[str]:
 
 
 def write(
-    program: Program, updates: Mapping[str, Update], weights: Mapping[str, tuple[int, Type]]
+    program: Program, updates: Mapping[str, Update], weights: Mapping[str, Type]
 ) -> tuple[Statement, list[Stated]]:
     """The formulas of a program's passes as one statement, and each of them in words. A gradient is clipped, gets its
     decay, loses its mean, and meets a learning rate, whatever the order of the passes."""

@@ -1,7 +1,6 @@
 """The rules of the states that passes bring along, as graphs of scalars: counts of skipped updates, and loss scales.
 
-A certificate holds them as text. They are written with the primitives that a program would compute them with, so that
-both have one normal form.
+They are written with the primitives that a program would compute them with, so that both have one number.
 """
 
 from __future__ import annotations

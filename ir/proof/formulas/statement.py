@@ -2,8 +2,7 @@
 
 Its inputs are what the original computes: the gradient of each weight behind all that the original itself does to it
 but weight decay, the decay that is added to it, the learning rate. Its outputs are what takes their places. Formulas
-write the graph one after the other, in the order in which a gradient meets them. The prover runs it on terms. The
-certificate holds it as text, and the checker runs that on numbers.
+write the graph one after the other, in the order in which a gradient meets them.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Any
 from ...builders.nodes import Nodes
 from ...core.graph import Graph, Value
 from ...core.types import Type
-from ..weight_updates import Update
+from ..gradients import Update
 
 GRADIENT, REST, RATE, WEIGHT = "gradient", "rest", "rate", "weight"
 """What an input is of a weight: its gradient, the decay that is added to it, its learning rate, its value."""
@@ -35,31 +34,29 @@ class Taken:
 
 
 class Statement:
-    """``graph``: of the formulas. ``takes`` says what each input is, of which weight, and ``terms`` its term; ``gives``
-    the same of the outputs."""
+    """``graph``: of the formulas. ``takes`` says what each input is, of which weight; ``gives`` the same of the
+    outputs."""
 
-    def __init__(self, updates: Mapping[str, Update], weights: Mapping[str, tuple[int, Type]]):
-        """``weights``: the value of each weight before the update, and its type."""
+    def __init__(self, updates: Mapping[str, Update], weights: Mapping[str, Type]):
+        """``weights``: the types of all."""
         self.graph = Graph("formula")
         self.nodes = Nodes(self.graph, "")
         self.takes: dict[tuple[str, str], Value] = {}
-        self.terms: list[int] = []
         self.gives: dict[tuple[str, str], Value] = {}
         self._weights = weights
         self.taken: dict[str, Taken] = {}
         for name, u in updates.items():
-            gradient = self._input(GRADIENT, name, u.gradient, u.type)
-            rest = None if u.rest is None else self._input(REST, name, u.rest, u.type)
+            gradient = self._input(GRADIENT, name, u.type)
+            rest = self._input(REST, name, u.type) if u.rest else None
             self.taken[name] = Taken(u, gradient, rest)
 
-    def _input(self, what: str, weight: str, term: int, type_: Type) -> Value:
+    def _input(self, what: str, weight: str, type_: Type) -> Value:
         if (what, weight) not in self.takes:
             self.takes[what, weight] = self.graph.add_input(f"{what}_{len(self.takes)}", type_)
-            self.terms.append(term)
         return self.takes[what, weight]
 
     def weight(self, name: str) -> Value:
-        return self._input(WEIGHT, name, *self._weights[name])
+        return self._input(WEIGHT, name, self._weights[name])
 
     def rate(self, name: str) -> Value | None:
         """The learning rate of a weight, as it is by now; None where its update takes none as it is."""
@@ -67,9 +64,7 @@ class Statement:
         at = update.facts.rate
         if at is None or update.node is None:
             return None
-        return self.gives.get((RATE, name)) or self._input(
-            RATE, name, update.operands[at], update.node.operand(at).type
-        )
+        return self.gives.get((RATE, name)) or self._input(RATE, name, update.node.operand(at).type)
 
     def whole(self, name: str) -> Value:
         """All that is taken, as one value, which is the gradient from now on."""

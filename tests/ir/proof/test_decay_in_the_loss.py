@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 from boost_compile.ir.proof.prover import prove
-from boost_compile.tools.proof.run import SEED
-from boost_compile.tools.recheck.checker import check
 
 import boost_compile as bc
 from tests.graphs import program as parsed
@@ -56,7 +54,7 @@ def test_ranks_may_count_differently(pipeline: str) -> None:
 def test_it_is_summed_as_often_as_it_was_counted(pipeline: str, fault: str) -> None:
     original = parsed(TEXT)
     program = bc.compile(original, f"data-parallel,{pipeline}")
-    certificate = bc.prove(original, program).certificate
+    assert bc.prove(original, program).proved
     graph = next(g for g in program.graphs.values() if any(n.op.name == "AllReduce" for n in g))
     sums = sorted((n for n in graph if n.op.name == "AllReduce"), key=lambda n: n.type.size)  # type: ignore[attr-defined]
     if fault == "not summed":
@@ -68,5 +66,3 @@ def test_it_is_summed_as_often_as_it_was_counted(pipeline: str, fault: str) -> N
             whole = sums[-1].operand(0)
             sums[-1].set_operand(0, graph.create("Mul", [whole, sums[0].operand(0)]))
     assert not prove(original, program)[0].proved
-    with pytest.raises(bc.Error, match=r"does not hold|race"):
-        check(certificate, original, program, SEED)

@@ -6,8 +6,6 @@ import pytest
 from boost_compile.ir.core.attributes import scalar_tensor
 from boost_compile.ir.proof.prover import prove
 from boost_compile.passes import NoMatchWarning
-from boost_compile.tools.proof.run import SEED
-from boost_compile.tools.recheck.checker import check
 
 import boost_compile as bc
 from tests.graphs import program as parsed
@@ -79,7 +77,7 @@ def test_a_mean_over_ranks_that_is_rearranged_is_of_a_gradient(pipeline: str) ->
 def test_what_each_takes_is_compared(cycle: str, fault: str) -> None:
     original = parsed(TEXT)
     program = bc.compile(original, f"{cycle}clip-gradients{{limit=0.1}}")
-    certificate = bc.prove(original, program).certificate
+    assert bc.prove(original, program).proved
     graph = program.graphs["apply" if "apply" in program.graphs else "step"]
     if fault == "limit":
         (largest,) = (n for n in graph if n.op.name == "Maximum")
@@ -91,20 +89,6 @@ def test_what_each_takes_is_compared(cycle: str, fault: str) -> None:
         root = next(n for n in graph if n.op.name == "Sqrt" and n.name != "length")
         root.set_operand(0, next(n for n in graph if n.name == "norm"))
     assert not prove(original, program)[0].proved
-    with pytest.raises(bc.Error, match="does not hold"):
-        check(certificate, original, program, SEED)
-
-
-def test_one_gradient_is_not_two() -> None:
-    """Where each of the two weights is to take another, no law says so; nor does a certificate."""
-    original = parsed(TEXT)
-    program = bc.compile(original, "clip-gradients{by=tensor-norm,limit=0.1}")
-    certificate = bc.prove(original, program).certificate
-    formula = certificate["formula"]
-    at = [i for i, (what, _) in enumerate(formula["gives"]) if what == "taken"]
-    formula["gives"][at[0]], formula["gives"][at[2]] = formula["gives"][at[2]], formula["gives"][at[0]]
-    with pytest.raises(bc.Error, match="two weights with one gradient"):
-        check(certificate, original, program, SEED)
 
 
 def test_two_weights_do_not_take_one_gradient_apart() -> None:

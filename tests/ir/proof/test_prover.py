@@ -12,8 +12,6 @@ from boost_compile.ir.core.graph import Node
 from boost_compile.ir.proof.prover import prove
 from boost_compile.ir.proof.verdict import OWN, REALS, SAME, STATE, UNPROVED, Proof
 from boost_compile.passes.gradient_accumulation import graphs as accumulation
-from boost_compile.tools.proof.run import SEED
-from boost_compile.tools.recheck.checker import check
 
 import boost_compile as bc
 from tests.synthetic import layers
@@ -52,7 +50,6 @@ def test_clean_ups_keep_every_bit(name: str) -> None:
         pytest.skip("its primitives were replaced for the target")
     assert found.proved, show(found)
     assert set(kinds(found).values()) == {SAME}
-    assert found.laws in ([], ["draws"])
 
 
 @pytest.mark.parametrize("name", ["mlp", "mlp_adam_decay", "lenet_bn", "lstm", "loop", "branch", "meters"])
@@ -62,7 +59,6 @@ def test_accumulation_is_proved_for_any_number_of_micro_batches(name: str, split
     found = proof(original, bc.compile(original, f"gradient-accumulation{{steps=3,split={split}}}"))
     assert found.proved, show(found)
     assert REALS in kinds(found).values()
-    assert {"induction", "mean"} <= set(found.laws)
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
@@ -78,7 +74,7 @@ def test_the_reduction_is_the_one_that_was_asked_for(reduction: str) -> None:
 def test_what_an_update_takes_of_the_last_micro_batch_alone_is_said() -> None:
     original = load("gated_update")
     found = bc.prove(original, bc.compile(original, "gradient-accumulation{steps=3,carry=last}"))
-    assert found.proved, show(found.proof) or found.objection
+    assert found.proved, show(found.proof)
     assert "takes the last micro-batch's value alone: " in found.proof.claim
     assert found.proof.besides in found.verdict()
     assert not bc.prove(original, bc.compile(original, "gradient-accumulation{steps=3,carry=mean}")).proved
@@ -96,8 +92,7 @@ WEIGHED = "gradient-accumulation{steps=3,reduction=weighted,weight=inputs0}"
 def test_micro_batches_of_other_weights_are_proved(pipeline: str, weight: str) -> None:
     original = load("mlp_adam_decay")
     found = bc.prove(original, bc.compile(original, pipeline.replace("inputs0", weight)))
-    assert found.proved, show(found.proof) or found.objection
-    assert "weights" in found.proof.laws
+    assert found.proved, show(found.proof)
     assert "weighted mean" in found.proof.claim
 
 
@@ -120,8 +115,6 @@ def test_a_micro_batch_of_weight_zero_adds_nothing(split: str, graph: str) -> No
     with program.graphs[graph].inserting_before(chosen):
         chosen.set_operand(2, program.graphs[graph].create("OnesLike", [nothing.operand(0)]))
     assert not proof(original, program).proved
-    with pytest.raises(bc.Error, match="does not hold"):
-        check(right.certificate, original, program, SEED)
 
 
 def test_weights_over_ranks_have_no_law() -> None:
@@ -144,7 +137,6 @@ def test_weights_over_ranks_have_no_law() -> None:
 def test_ranks_are_proved_however_many_they_are(name: str, pipeline: str) -> None:
     found = proof(load(name), bc.compile(load(name), pipeline))
     assert found.proved, show(found)
-    assert "ranks" in found.laws
     assert "of all ranks" in found.claim or "over all ranks" in found.claim
 
 
@@ -174,7 +166,6 @@ def test_overflow_and_loss_scale_are_proved_by_cases() -> None:
     original = load("mlp")
     found = proof(original, bc.compile(original, "loss-scale,overflow-check,gradient-accumulation{steps=2}"))
     assert found.proved, show(found)
-    assert {"linear", "logic", "quotients", "select"} <= set(found.laws)
     assert kinds(found)["loss_scale.value"] == OWN
     where = {v.detail for v in found.verdicts if v.name == "loss_scale.value"}
     assert where == {
@@ -212,7 +203,7 @@ def test_a_schedule_behind_the_check_of_the_original_has_no_law() -> None:
 def test_a_loss_scale_goes_back_through_a_loop(pipeline: str) -> None:
     original = load("loop")
     found = bc.prove(original, bc.compile(original, pipeline))
-    assert found.proved, show(found.proof) or found.objection
+    assert found.proved, show(found.proof)
 
 
 TWO = """state %a: float32[2]<1.0, 2.0>
@@ -272,12 +263,10 @@ def test_a_gradient_that_cancels_may_overflow(pipeline: str, here: Path) -> None
     original = bc.load("original.ir")
     program = bc.compile(original, pipeline)
     found = bc.prove(original, program)
-    assert found.proved, show(found.proof) or found.objection
+    assert found.proved, show(found.proof)
     tests = [n for g in program.graphs.values() for n in g.all_nodes() if n.op.name == "IsFinite"]
     tests[-1].set_operand(0, tests[0].operand(0))  # one gradient twice, the other never
     assert not proof(original, program).proved
-    with pytest.raises(bc.Error, match="does not hold"):
-        check(found.certificate, original, program, SEED)
 
 
 @pytest.mark.parametrize("split", ["apply", "fused"])
@@ -319,7 +308,7 @@ def test_a_weight_may_be_one_number(pipeline: str, here: Path) -> None:
     Path("original.ir").write_text(one_number())
     original = bc.load("original.ir")
     found = bc.prove(original, bc.compile(original, pipeline))
-    assert found.proved, show(found.proof) or found.objection
+    assert found.proved, show(found.proof)
 
 
 @pytest.mark.parametrize("fault", ["not summed", "own count"])
@@ -327,14 +316,12 @@ def test_a_number_is_summed_over_ranks(fault: str, here: Path) -> None:
     Path("original.ir").write_text(one_number())
     original = bc.load("original.ir")
     program = bc.compile(original, "data-parallel,gradient-accumulation{steps=2}")
-    certificate = bc.prove(original, program).certificate
+    assert bc.prove(original, program).proved
     graph = program.graphs["apply"]
     count, bucket = sorted((n for n in graph if n.op.name == "AllReduce"), key=lambda n: n.type.size)  # type: ignore[attr-defined]
     one = bucket if fault == "not summed" else count
     one.replace_uses(one.operand(0))
     assert not proof(original, program).proved
-    with pytest.raises(bc.Error, match="does not hold"):
-        check(certificate, original, program, SEED)
 
 
 def test_a_divisor_that_is_off_is_not_proved(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -398,7 +385,7 @@ def test_the_schedule_is_part_of_the_claim() -> None:
 def test_what_is_measured_is_left_alone(cycle: str) -> None:
     original = load("mlp")
     found = bc.prove(original, bc.compile(original, f"{cycle},monitor".strip(",")))
-    assert found.proved, show(found.proof) or found.objection
+    assert found.proved, show(found.proof)
 
 
 def test_what_has_no_law_says_so() -> None:

@@ -7,7 +7,7 @@ from ..analysis.batch.joins import ELEMENTS
 from ..analysis.training.results import names_of_results
 from ..builders.reduce import scalar_sum
 from ..core.graph import Graph, Value
-from .execution import Execution, Outcome, Unproved
+from ..symbolic.execution import Execution, Outcome, Unproved
 
 WEIGHT = "\0weight"
 """What stands for the weight where factors are states by name."""

@@ -1,4 +1,4 @@
-"""What the checker makes of terms: numbers of a prime field, which are a model of the real numbers.
+"""What a proof makes of terms: numbers of a prime field, which are a model of the real numbers.
 
 Sums, products and quotients act on each element. A primitive that is linear in operands is a random matrix for each of
 them, one with several factors a product of such. Everything else is a hash of what it is and of what it takes. So the
@@ -25,9 +25,9 @@ from ..core.graph import Node
 from ..core.primitives import PRIMITIVES, Family, facts
 from ..core.types import DType, TensorType, TupleType, Type
 from ..rewrite.ranks.collectives import group_of, is_world
+from ..symbolic.products import PRODUCT
+from ..symbolic.terms import VARIES, Terms, written_state
 from .prime_field import Num, exact, inverse, join, made, mixed, plus, times
-from .products import PRODUCT
-from .terms import VARIES, Terms, written_state
 
 Val = Num | bool | int | tuple[Any, ...] | dict[Any, Any]
 """A number, a truth, the parts of a Concat by where they begin and how long they are. An int is a truth too: of each
@@ -37,6 +37,8 @@ Update = Callable[[Node, str, list[Val]], list[Val]]
 RANKS = 2**31 - 1
 """Of ranks there are as many, where they count the same."""
 _REARRANGES = ("Reshape", "Concat", "Slice")
+AVERAGES, ONE_BATCH = 1, 2
+"""What may not be finite in a case: the averages of gradients, the gradients of the micro-batch at hand; or both."""
 _ARRANGES = (*_REARRANGES, "AllReduce")
 """Primitives that take the parts of a Concat where they stand."""
 _ARITHMETIC = {Family.SUM: operator.add, Family.DIFFERENCE: operator.sub, Family.PRODUCT: operator.mul}
@@ -107,24 +109,48 @@ def over_ranks(v: Val, same: Collection[Hashable] = (), totals: Mapping[Hashable
     return times(exact(RANKS), x) if x.exact is not None or x.pair in same else mixed(x, "over ranks")
 
 
+class Shared:
+    """Numbers that are the same in all cases, so that each is computed once. ``bound``: terms that have another number
+    in some case; what depends on none of them, on no average, no test and no update is free."""
+
+    def __init__(self, terms: Terms, bound: Collection[int] = ()):
+        self.terms, self.bound = terms, frozenset(bound)
+        self.values: dict[int, Val] = {}
+        self.same: set[Hashable] = set()
+        self._free = bytearray()
+
+    def free(self, t: int) -> bool:
+        terms, free = self.terms, self._free
+        for new in range(len(free), t + 1):
+            kind, node = terms.heads[new][0], terms.nodes[new]
+            own = kind in ("mean", "held", "given") or new in self.bound or terms.name(new) == "IsFinite"
+            own = own or (kind in ("op", "written") and node is not None and facts(node.op).gradient is not None)
+            free.append(not own and all(free[a] for a in terms.arguments[new]))
+        return bool(free[t])
+
+
 class Numbers:
     """The numbers of terms. ``given``: those of some terms; ``known``: what stands for a number once it is met.
-    ``case``: whether gradients are finite (None: it is not asked), where one of so many ``gradients`` is not. Numbers
-    of what is always finite have a bit above those of gradients. ``mean``:
-    what a gradient becomes that leaves the backward part; ``update``: what an optimizer takes instead; ``calls``:
-    functions that are linear. Numbers are not 0 that are ``nonzero``. ``totals``: numbers that are the same on all
-    ranks, so often as each rank counts, and how often that is."""
+    ``case``: what may not be finite (None: it is not asked), where one of so many ``gradients`` is not. Numbers have a
+    bit for each gradient whose average they are computed from, then one for each that is the micro-batch's own, then
+    one of what is always finite. ``mean``: what a gradient becomes that leaves the backward part; ``update``: what an
+    optimizer takes instead; ``calls``: functions that are linear. Numbers are not 0 that are ``nonzero``. ``totals``:
+    numbers that are the same on all ranks, so often as each rank counts, and how often that is."""
 
     def __init__(
-        self, terms: Terms, seed: int, given: Mapping[int, Val], known: Mapping[Hashable, Num], case: bool | None,
+        self, terms: Terms, seed: int, given: Mapping[int, Val], known: Mapping[Hashable, Num], case: int | None,
         gradients: int, mean: Mean, update: Update | None = None, calls: Mapping[int, LinearCall] | None = None,
+        shared: Shared | None = None,
     ):  # fmt: skip
         self.terms, self.seed, self.known, self.case = terms, seed, known, case
-        self.values: dict[int, Val] = dict(given)
-        self.same: set[Hashable] = set()
+        if shared is None or any(map(shared.free, given)):
+            shared = Shared(terms)
+        self.shared, self.same = shared, shared.same
+        self.values: dict[int, Val] = {**shared.values, **given}
         self.nonzero: set[Hashable] = set()
         self.totals: dict[Hashable, Num] = {}
-        self.full = (1 << max(gradients, 1)) - 1
+        self.count = max(gradients, 1)
+        self.full = (1 << self.count) - 1
         self.mean, self.update, self.calls = mean, update, calls or {}
 
     def of(self, root: int) -> Val:
@@ -133,6 +159,8 @@ class Numbers:
             self.values[t] = self._met(value)
             if isinstance(value, Num) and not self.terms.traits[t] & VARIES:
                 self.same.add(value.pair)
+            if self.shared.free(t):
+                self.shared.values[t] = self.values[t]
         return self.values[root]
 
     def _value(self, t: int, a: list[Val]) -> Val:
@@ -142,7 +170,9 @@ class Numbers:
             return self.mean(terms.arguments[t][0], number(a[0]))
         if kind == "const":
             value = constant(terms.values[t])
-            return replace(value, of=self.full + 1) if isinstance(value, Num) and _finite(terms.values[t]) else value
+            return (
+                replace(value, of=1 << 2 * self.count) if isinstance(value, Num) and _finite(terms.values[t]) else value
+            )
         if kind == "tuple":
             return tuple(a)
         call = self.calls.get(next(iter(terms.arguments[t]), -1)) if kind == "apply" else None
@@ -258,8 +288,10 @@ class Numbers:
         if name == "IsFinite" and isinstance(a[0], Num):
             if a[0].exact is not None or (a[0].pair == (0, 0) and not a[0].of):
                 return True  # what cancels is 0 where its parts are finite
-            asked = self.case is not None and a[0].of
-            return (self.case or self.truth(~a[0].of)) if asked else None
+            if self.case is None or not a[0].of:
+                return None
+            averages = a[0].of if self.case & AVERAGES else 0
+            return self.truth(~(averages | (a[0].of >> self.count if self.case & ONE_BATCH else 0)))
         if name == "ReduceAll":
             return self.truth(truths[0]) if truths else None
         if name == "LogicalNot":

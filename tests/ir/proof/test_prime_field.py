@@ -6,7 +6,7 @@ import operator
 from fractions import Fraction
 
 import pytest
-from boost_compile.ir.symbolic.prime_field import PRIME, exact, inverse, join, made, mixed, plus, times
+from boost_compile.ir.proof.prime_field import PRIME, exact, inverse, join, made, mixed, plus, times
 
 X, Y, S = made("x"), made("y"), made("s", scalar=True)
 
