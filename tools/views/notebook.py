@@ -22,7 +22,7 @@ from ..proof.run import Proved
 from ..verification.report import Verification
 from .page_file import embedded, page_file, policy_of, rendered
 from .palette import pass_colours
-from .scenes import scenes, whole_graphs
+from .scenes import scenes, whole_step
 from .shown import Shown, makers, role_in_words, shown
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def _program(program: Program) -> str:
     if program.reports:
         rows = [(r.name, str(r.matched), str(r.changed), str(len(r.misses)), r.summary) for r in program.reports]
         tables.append(Table(("pass", "matched", "changed", "missed", "what"), rows, (1, 2, 3)))
-    return _fragment(f"Program {program.name}", facts, tables, _drawing(whole_graphs(view, BOXES), view))
+    return _fragment(f"Program {program.name}", facts, tables, _drawing(whole_step(view, BOXES), view))
 
 
 def _graph(graph: Graph) -> str:
@@ -104,7 +104,7 @@ def _graph(graph: Graph) -> str:
     of = "" if graph is main else f" (drawn: graph {main.name}, which it belongs to)"
     kind = "Graph" if graph is main else "Function"
     facts = [repr(graph).partition(": ")[2] + of]
-    return _fragment(f"{kind} {graph.name}", facts, [_graphs(view)], _drawing(whole_graphs(view, BOXES), view))
+    return _fragment(f"{kind} {graph.name}", facts, [_graphs(view)], _drawing(whole_step(view, BOXES), view))
 
 
 def _graphs(view: Shown) -> Table:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ...ir.analysis.compare.difference import NodeDiff, ProgramDiff
@@ -29,10 +29,10 @@ def scenes(shown: Shown, original: Shown | None, difference: ProgramDiff | None,
     return _Scenes(shown, original, difference, boxes).document()
 
 
-def whole_graphs(shown: Shown, boxes: int = BOXES) -> Document:
-    """The same, of each graph as a whole alone."""
+def whole_step(shown: Shown, boxes: int = BOXES) -> Document:
+    """The same, of all graphs as a whole alone."""
     made = _Scenes(shown, None, None, boxes)
-    made.add_whole_graphs()
+    made.add_whole()
     return made.data()
 
 
@@ -46,30 +46,21 @@ class _Scenes:
         self.scenes: list[Document] = []
 
     def document(self) -> Document:
-        origin = _originals(self.original)
-        if self.original is not None:
-            whole = self._add(
-                data_of(draw(self.original, *self.original.program.graphs), self._marks("before"), self.boxes)
-            )
-            self._scene(
-                "the whole step", whole, self._after(*self.shown.program.graphs), ", ".join(self.shown.program.graphs)
-            )
+        self.add_whole()
+        origin = {} if self.original is None else {n.name: n for n in self.original.program.all_nodes()}
         for name, graph in self.shown.program.graphs.items():
             touched = [n for n in graph.all_nodes() if pass_of(n)]
             if touched:
                 sources = {s for n in touched if n.origin for s in n.origin.sources}
                 before = self._before(sources & origin.keys(), origin)
                 title = f"{name}: what passes made, and what is around it"
-                self._scene(title, before, self._after(name, touched=touched), name)
-        self.add_whole_graphs()
+                self._scene(title, before, self._after([name], touched), name)
         return self.data()
 
-    def add_whole_graphs(self) -> None:
-        names = self.shown.program.graphs
-        if len(names) > 1 and self.original is None:
-            self._scene("all graphs", None, self._after(*names), ", ".join(names))
-        for name in names:
-            self._scene(f"{name}: whole graph", None, self._after(name), name)
+    def add_whole(self) -> None:
+        names = list(self.shown.program.graphs)
+        before = None if self.original is None else self._add(self.original, self.original.program.graphs, "before")
+        self._scene("the whole step", before, self._after(names), ", ".join(names))
 
     def data(self) -> Document:
         return {"drawings": self.drawings, "scenes": self.scenes, "passes": pass_colours(makers(self.shown))}
@@ -79,13 +70,12 @@ class _Scenes:
         titles = [source, f"after: {name}" if self.original or self.shown.program.reports else name]
         self.scenes.append({"label": label, "before": before, "after": after, "titles": titles})
 
-    def _add(self, drawing: Document) -> int:
-        self.drawings.append(drawing)
+    def _add(self, shown: Shown, names: Iterable[str], side: str, only: Iterable[Node] | None = None) -> int:
+        self.drawings.append(data_of(draw(shown, *names, only=only), self._marks(side), self.boxes))
         return len(self.drawings) - 1
 
-    def _after(self, *names: str, touched: list[Node] | None = None) -> int:
-        only = None if touched is None else neighbourhood(touched, 2)
-        return self._add(data_of(draw(self.shown, *names, only=only), self._marks("after"), self.boxes))
+    def _after(self, names: Iterable[str], touched: list[Node] | None = None) -> int:
+        return self._add(self.shown, names, "after", None if touched is None else neighbourhood(touched, 2))
 
     def _before(self, names: set[str], origin: dict[str, Node]) -> int | None:
         """The original's nodes that are gone or changed, or that something was made of, and what is around them."""
@@ -96,8 +86,7 @@ class _Scenes:
         for name, graph in self.original.program.graphs.items():
             mine = [n for n in centres if n.graph is not None and (n.graph.owner or n.graph) is graph]
             if mine:
-                only = neighbourhood(mine, 1)
-                return self._add(data_of(draw(self.original, name, only=only), self._marks("before"), self.boxes))
+                return self._add(self.original, [name], "before", neighbourhood(mine, 1))
         return None
 
     def _marks(self, side: str) -> Marks:
@@ -107,10 +96,6 @@ class _Scenes:
 def _on(difference: NodeDiff, side: str) -> Node | None:
     node = difference.before if side == "before" else difference.after
     return None if difference.order else node
-
-
-def _originals(original: Shown | None) -> dict[str, Node]:
-    return {} if original is None else {n.name: n for n in original.program.all_nodes()}
 
 
 def data_of(drawing: Drawing, marks: Marks, boxes: int = BOXES) -> Document:

@@ -4,6 +4,7 @@ every format shows it."""
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from fnmatch import fnmatchcase
 
 from ...ir.analysis.effects.tokens import orders_only
@@ -102,17 +103,8 @@ def _scopes(shown: Shown) -> str:
 
 def _piece(program: Program, graphs: dict[str, Graph]) -> Program:
     used = {name for graph in graphs.values() for body in graph.all_graphs() for name in body.states}
-    return Program(
-        graphs=graphs,
-        state={name: v for name, v in program.state.items() if name in used},
-        schedule=Schedule(tuple(map(Entry, graphs))),
-        name=program.name,
-        target=program.target,
-        metadata=program.metadata,
-        source=program.source,
-        pipeline=program.pipeline,
-        reports=program.reports,
-    )
+    state = {name: v for name, v in program.state.items() if name in used}
+    return replace(program, graphs=graphs, state=state, schedule=Schedule(tuple(map(Entry, graphs))), live=None)
 
 
 def _cut(shown: Shown, nodes: dict[Node, None], words: str) -> Shown:
@@ -174,6 +166,3 @@ def _graph_of(body: Graph, members: dict[Node, None], name: str, shown: Shown, p
     cut.result = ends[0] if len(ends) == 1 else cut.create("MakeTuple", ends, name="cut")
     forget_unreached(cut)
     return cut
-
-
-__all__ = ["chosen", "in_scope", "narrowed", "neighbourhood", "only_graph"]
