@@ -32,9 +32,9 @@ def run(graph: Graph, context: Context) -> str:
 def _weighted(graph: Graph) -> Iterator[tuple[Node, Node]]:
     """Each choice between a product and zeros by whether its second factor is zero, and the product."""
     for node in graph:
-        if node.op.name == "Select" and all(isinstance(v, Node) for v in node.operands):
-            counts, product, zeros = node.operands
-            if [v.op.name for v in (counts, product, zeros)] == ["NotEqual", "Mul", "ZerosLike"]:
-                weight, nothing = counts.operands
-                if product.operand(1) is weight and zeros.operand(0) is product and nothing.is_zero:
-                    yield node, product
+        parts = [v for v in node.operands if isinstance(v, Node)]
+        if [node.op.name, *(v.op.name for v in parts)] == ["Select", "NotEqual", "Mul", "ZerosLike"]:
+            counts, product, zeros = parts
+            weight, nothing = counts.operands
+            if product.operand(1) is weight and zeros.operand(0) is product and nothing.is_zero:
+                yield node, product
