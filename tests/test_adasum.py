@@ -22,14 +22,10 @@ Exported = Callable[[str], Path]
 CHECKED = "overflow-check,loss-scale{mode=dynamic,init=1024}"
 TWO = {
     "momentum": ("mlp", "adasum", {}),
-    "adam": ("mlp_adam", "adasum", {}),
-    "decomposed": ("mlp_adam_weight_decay_decomposed", "adasum,gradient-accumulation{steps=2}", {"micro": 2}),
     "shared": ("shared_weights", "gradient-accumulation{steps=2,split=fused},adasum", {"micro": 2}),
     "statistics": ("lenet_bn", "adasum", {}),
     "half": ("mlp_half_weights", "adasum", {}),
-    "gated": ("gated_update", "adasum", {}),
     "overflow": ("mlp_adam", f"{CHECKED},adasum", {"overflow": 1}),
-    "alike": ("mlp_adam_weight_decay", "adasum", {"alike": True}),
     "own_check": ("scaled_dynamic", "adasum", {"overflow": 1}),
 }
 FOUR = {
@@ -44,6 +40,8 @@ MORE = {
     "decay": ("mlp_adam_weight_decay", "gradient-accumulation{steps=2},adasum", {"micro": 2}),
     "alike": ("mlp_adam", "adasum", {"alike": True}),
     "groups": ("mlp_adam", "adasum{devices_per_group=2}", {"devices": 2}),
+    "decomposed": ("mlp_adam_weight_decay_decomposed", "adasum,gradient-accumulation{steps=2}", {"micro": 2}),
+    "gated": ("gated_update", "adasum", {}),
 }
 TOLERANCE = {"half": 2e-3}
 

@@ -39,13 +39,10 @@ DROPPED = ((1, 1, 0), (2, 1, 0), (2, 1, 1), (2, 1, 2), *((3, rank, micro) for ra
 TWO = [
     (Run("tied", "gpt_tied_sgd", "", micro=3), "gradient-accumulation{steps=3,split=fused},data-parallel"),
     (Run("clipped", "mlp_momentum_decay", "", micro=3), "clip-gradients{limit=0.05,report_norm=true},data-parallel"),
-    (Run("clipped step", "mlp_momentum_decay", ""), "clip-gradients{limit=0.05,report_norm=true},data-parallel"),
     (Run("own clip", "mlp_momentum_decay", "", micro=3), f"{OWN_CLIP},loss-scale{{mode=static,init=64}},data-parallel"),
-    (Run("own clip step", "mlp_momentum_decay", ""), f"{OWN_CLIP},data-parallel"),
     (Run("weighted", "token_cross_entropy_masked", "", micro=3), "data-parallel"),
     (Run("short", "mlp", "", micro=3, short=1), "data-parallel"),
     (Run("skip-cycle", "mlp_adam", "", 5, 3, LATER), f"overflow-check,{SCALE},data-parallel"),
-    (Run("skip-step", "mlp_adam", "", 5, 1, ((1, 1, 0), (2, 0, 0))), f"overflow-check,{SCALE},data-parallel"),
     (Run("skip-micro", "mlp_adam", "", 6, 3, DROPPED), f"overflow-check{{policy=skip-micro}},{SCALE},data-parallel"),
     (Run("groups", "mlp_adam", "", 5, 3, LATER), f"{GROUPS},data-parallel"),
     (Run("frozen", "mlp", "", cycles=6), "gradient-freeze{groups=2,total_steps=6},data-parallel"),
@@ -148,11 +145,9 @@ def test_every_rank_has_the_same_bits(ranks: int) -> None:
     [
         ("tied", {}),
         ("clipped", {"clip": Clip("global-norm", 0.05)}),
-        ("clipped step", {"clip": Clip("global-norm", 0.05)}),
         ("weighted", {"weight": lambda batch: float(batch[2].sum())}),
         ("short", {}),
         ("skip-cycle", {"overflow": "skip-cycle", "loss_scale": LossScale(1024.0, 2)}),
-        ("skip-step", {"overflow": "skip-cycle", "loss_scale": LossScale(1024.0, 2)}),
         ("skip-micro", {"overflow": "skip-micro", "loss_scale": LossScale(1024.0, 2)}),
     ],
 )
@@ -161,11 +156,10 @@ def test_ranks_equal_accumulation_over_all_their_micro_batches(key: str, how: di
     check(run, reference.train(run.case, run.together(2), **how))
 
 
-@pytest.mark.parametrize("key", ["own clip", "own clip step"])
-def test_each_rank_clips_its_own_before_the_sum(key: str) -> None:
+def test_each_rank_clips_its_own_before_the_sum() -> None:
     """As MindSpore's tutorial does it: the gradients of a rank, clip_by_global_norm, the mean over ranks, the
     optimizer."""
-    run = run_of(key)
+    run = run_of("own clip")
     cells = reference.Cells(CASES[run.case], frozenset())
     cells.start_anew()
     clip = Clip("global-norm", 0.05)
