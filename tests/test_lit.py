@@ -35,30 +35,34 @@ def test_lit_runs_all_files(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.parametrize(
-    ("text", "holds"),
-    [
-        (GOOD, True),
-        (GOOD.replace("Neg(%a)", "Neg(%x)"), False),
-        (GOOD.replace("%opt", "not %opt"), False),
-        (GOOD.replace("%opt", "not %opt").replace('""', '"nothing" 2>&1').replace("%b = Neg(%a)", "nothing"), True),
-        (GOOD.replace('""', '"nothing" 2>&1').replace("%b = Neg(%a)", "nothing"), False),
-        (GOOD.replace("|", "> %t.out && %filecheck %s --input-file %t.out && echo |"), False),
-        (
-            GOOD.replace("|", "> %t.out && %filecheck %s --input-file %t.out").replace(".out %filecheck %s", ".out"),
-            True,
-        ),
-    ],
-    ids=["good", "false", "succeeds", "refused", "unexpected", "empty", "file"],
-)
-def test_both_tell_what_holds(text: str, holds: bool, tmp_path: Path) -> None:
-    (tmp_path / "lit.cfg.py").write_text((HERE / "lit.cfg.py").read_text())
-    path = tmp_path / "case.ir"
-    path.write_text(text + BODY)
-    out = tmp_path / "out"
-    out.mkdir()
-    assert (failure(path, tmp_path) == "") is holds
-    assert lit(out, str(path)).returncode == (0 if holds else 1)
+HOLDS = {
+    "good": (GOOD, True),
+    "false": (GOOD.replace("Neg(%a)", "Neg(%x)"), False),
+    "succeeds": (GOOD.replace("%opt", "not %opt"), False),
+    "refused": (
+        GOOD.replace("%opt", "not %opt").replace('""', '"nothing" 2>&1').replace("%b = Neg(%a)", "nothing"),
+        True,
+    ),
+    "unexpected": (GOOD.replace('""', '"nothing" 2>&1').replace("%b = Neg(%a)", "nothing"), False),
+    "empty": (GOOD.replace("|", "> %t.out && %filecheck %s --input-file %t.out && echo |"), False),
+    "file": (
+        GOOD.replace("|", "> %t.out && %filecheck %s --input-file %t.out").replace(".out %filecheck %s", ".out"),
+        True,
+    ),
+}
+
+
+def test_both_tell_what_holds(tmp_path: Path) -> None:
+    files, scratch = tmp_path / "files", tmp_path / "out"
+    files.mkdir()
+    scratch.mkdir()
+    (files / "lit.cfg.py").write_text((HERE / "lit.cfg.py").read_text())
+    for name, (text, _) in HOLDS.items():
+        (files / f"{name}.ir").write_text(text + BODY)
+    told = lit(scratch, str(files)).stdout
+    for name, (_, holds) in HOLDS.items():
+        assert (failure(files / f"{name}.ir", scratch) == "") is holds, name
+        assert f"{'PASS' if holds else 'FAIL'}: boost-compile :: {name}.ir" in told, told
 
 
 def test_every_file_has_run_lines(tmp_path: Path) -> None:

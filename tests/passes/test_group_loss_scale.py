@@ -16,6 +16,7 @@ from tests import reference
 from tests.boundary import (
     Seen,
     check,
+    every_other,
     slow,
     train,
     train_unpacked,
@@ -81,7 +82,7 @@ FREEZE = "gradient-freeze{groups=3,probability=0.3,total_steps=10}"
 
 
 @pytest.mark.parametrize("split", ["apply", pytest.param("fused", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("others", [CLIP, FREEZE, *slow(CENTRALIZE, "less-bn")])
+@pytest.mark.parametrize("others", [CLIP, *slow(FREEZE, CENTRALIZE, "less-bn")])
 def test_other_passes_in_any_order(exported: Exported, others: str, split: str) -> None:
     name = "residual_after" if others == "less-bn" else "lenet_bn_decay"
     source = bc.load(str(exported(name)))
@@ -141,8 +142,7 @@ class Upstream:
 INFECTED = [(), (2, 1, 0), (), (1, 0), (1, 0), (0,), (), (2,), (2, 0), (0,), (0,), (), (1,), (), (), (), (2, 1)]
 
 
-@pytest.mark.parametrize("split", ["apply", "fused"])
-@pytest.mark.parametrize("window", [1000, 4])
+@pytest.mark.parametrize(("split", "window"), every_other(["apply", "fused"], [1000, 4]))
 def test_each_group_follows_upstreams_rule(exported: Exported, split: str, window: int) -> None:
     """Infinities put into the gradients of some groups, cycle by cycle; a cycle is judged once."""
     source = bc.load(str(exported("lenet_bn_decay")))
