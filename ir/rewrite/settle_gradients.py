@@ -58,7 +58,8 @@ def _only(found: TrainingAnatomy, users: GradientUsers, info: WeightInfo) -> tup
         else:
             uses = [use for of in users.of(value) for use in of if info.name in users.updated_by(*use)]
             told = isinstance(value, Input) or (isinstance(value, Node) and value.graph is found.graph)
-            told = told and len(uses) > 0 and (len(uses) == 1 or not _is_load(value))
+            load = isinstance(value, Node) and value.op.name == "Load"
+            told = told and len(uses) > 0 and (len(uses) == 1 or not load)
         if told:
             return value, uses
     taken = ", ".join(site(v) if isinstance(v, Node) else f"'{v.name}'" for v in info.fixed)
@@ -66,7 +67,3 @@ def _only(found: TrainingAnatomy, users: GradientUsers, info: WeightInfo) -> tup
         f"weight '{info.name}': its update by {site(info.updates[0])} takes {taken}, and which of it is the gradient "
         "cannot be told from what else the update takes: leave out the passes that work on gradients"
     )
-
-
-def _is_load(value: Value) -> bool:
-    return isinstance(value, Node) and value.op.name == "Load"

@@ -6,7 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from ...ir.analysis.training.gradient_path import gradient_paths, is_fed, updating_graphs
-from ...ir.analysis.training.network import network_parts, passed_on
+from ...ir.analysis.training.network import network_parts
+from ...ir.analysis.training.origins import passed_on
 from ...ir.analysis.training.stages import STAGES, GradientPath
 from ...ir.builders.reduce import scalar_sum
 from ...ir.core.attributes import scalar_tensor
@@ -240,7 +241,7 @@ def _begin(program: Program, graph: Graph, paths: Sequence[GradientPath], space:
     if not is_fed(graph):
         _mark_gradients(graph, paths)
     gradients = {path.weight: summed(path.at("clip", graph), scope=SCOPE) for path in paths}
-    images = passed_on(graph, [value for _, value in named_results(graph)])
+    images = passed_on(graph, network_parts(graph), [value for _, value in named_results(graph)])
     own = _term(graph, weighted) if program.consumes(graph.name) else None
     fx = Effects(graph)
     fx.drop(update_effects(fx, {name: variable.role for name, variable in program.state.items()}))

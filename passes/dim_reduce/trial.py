@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from ...ir.analysis.effects.state_access import states_behind
 from ...ir.analysis.functions.calls import bindings
-from ...ir.analysis.training.network import network_parts, passed_on
+from ...ir.analysis.training.network import network_parts
+from ...ir.analysis.training.origins import passed_on
 from ...ir.builders.reduce import scalar_sum
 from ...ir.core.errors import PassError
 from ...ir.core.graph import Constant, Graph, Input, Node, State, Value, tensor_type
@@ -39,7 +40,7 @@ class Trial:
 def loss_of(graph: Graph) -> Value:
     """The loss that a graph returns, as its forward part computes it."""
     value = dict(named_results(graph)).get(LOSS)
-    image = None if value is None else passed_on(graph, [value])[0]
+    image = None if value is None else passed_on(graph, network_parts(graph), [value])[0]
     if image is None:
         raise PassError(
             f"graph '{graph.name}' does not return its loss, and a line search asks for the loss: return it from the "
@@ -95,14 +96,12 @@ def _needed(roots: Sequence[Value]) -> set[Node]:
 
 def _refuse_changing_state(graph: Graph, needed: Collection[Node]) -> set[str]:
     """Names of the states that nodes of the slice write, all of them statistics."""
-    bound = bindings(graph)
-    parts = network_parts(graph)
+    bound, parts = bindings(graph), network_parts(graph)
     writers: dict[str, list[Node]] = {}
     for node in graph.all_nodes():
         if node in parts and node.op is not CALL and is_effect(node):
-            for k in _written(node):
-                for state in states_behind(node.operand(k), bound):
-                    writers.setdefault(state.name, []).append(node)
+            for state in (state for k in _written(node) for state in states_behind(node.operand(k), bound)):
+                writers.setdefault(state.name, []).append(node)
     reading = [*needed, *(n for f in graph.functions.values() for n in f)]
     touched: dict[str, Node] = {}
     for node in reading:

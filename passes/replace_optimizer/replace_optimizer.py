@@ -10,8 +10,8 @@ from ...ir.analysis.effects.state_access import summarize
 from ...ir.analysis.training.anatomy import anatomy
 from ...ir.analysis.training.cells import cell_of, within
 from ...ir.analysis.training.gradient_path import gradient_paths, is_fed, updating_graphs
-from ...ir.analysis.training.network import passed_on
 from ...ir.analysis.training.optimizers import Handed, Optimizers, reached
+from ...ir.analysis.training.origins import passed_on
 from ...ir.analysis.training.rates import Updates
 from ...ir.analysis.training.results import skips_writes
 from ...ir.analysis.training.stages import GradientPath, Point
@@ -306,7 +306,7 @@ class _Plan:
         ]  # fmt: skip
         self.fx = fx = Effects(graph)
         # A result that waited for an update (the True of an optimizer) waits for none any more.
-        images = passed_on(graph, [value for _, value in named_results(graph)])
+        images = passed_on(graph, found.parts, [value for _, value in named_results(graph)])
         self.results = [(n, image or value) for (n, value), image in zip(named_results(graph), images, strict=True)]
         values = [value for _, value in self.results]
         known = summarize(graph)

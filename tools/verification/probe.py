@@ -19,7 +19,6 @@ from ...ir.analysis.training.cells import Cells, cell_of, within
 from ...ir.analysis.training.network import BACKWARD, FORWARD, network_parts
 from ...ir.analysis.training.phases import phases
 from ...ir.analysis.training.stages import GradientPath
-from ...ir.analysis.training.updating import updating_values
 from ...ir.core.errors import AnatomyError
 from ...ir.core.graph import Graph, GraphRef, Input, Node, State, Value
 from ...ir.core.op import CALL
@@ -110,7 +109,7 @@ def make_probe(original: Program, weight: str | None = None, stages: Sequence[st
     effects = (e for e in fx.list if found.part(e.node) in _NETWORK)
     written = {s.name for e in effects for s in e.writes if isinstance(s, State)}
     every = {s.name for e in fx.list for s in e.writes if isinstance(s, State)}
-    live = updating_values(graph, found.parts, bindings(graph), [info.name for info in found.weights])
+    live = found.side.done.followed(info.name for info in found.weights)
     updated = {value.name for value in live if isinstance(value, State)}
     beside = every - written - updated
     beside -= _of_updated(graph, fx, beside, updated)

@@ -14,12 +14,6 @@ from ...core.op import CALL
 from ...core.types import is_monad
 from ...core.walk import walk, without_order
 
-Calls = tuple[Node, ...]
-"""The calls that were entered on the way to a value inside functions, innermost last: of all that call such a function,
-the one where the way goes on outside of it."""
-
-_DEEPEST = 8
-
 
 @dataclass(frozen=True, slots=True)
 class Target:
@@ -129,70 +123,32 @@ def _referred(main: Graph, graph: Graph) -> Iterator[Graph]:
                 yield main.functions[value.graph.name]
 
 
-def entered(calls: Calls, call: Node) -> Calls:
-    """The calls on the way to the result of ``call``; none where the way goes round, or is too deep to be told."""
-    return (*calls, call) if call not in calls and len(calls) < _DEEPEST else ()
-
-
-def actuals(formal: Input, calls: Calls, bound: Mapping[Input, Sequence[Value]]) -> list[tuple[Value, Calls]]:
-    """The caller's values that a function input stands for where the innermost of ``calls`` has entered the function,
-    each with the calls that remain; those of all callers where there is none."""
-    if calls:
-        *rest, call = calls
-        found = [
-            actual
-            for target in targets(call) or ()
-            for own, actual in zip(target.function.inputs, target.arguments, strict=False)
-            if own is formal
-        ]
-        if found:
-            return [(actual, tuple(rest)) for actual in found]
-    return [(actual, ()) for actual in bound.get(formal, ())]
-
-
 def picked(value: Value, bound: Mapping[Input, Sequence[Value]]) -> list[Value] | None:
     """The values that a TupleGetItem may stand for, through Depends, calls and function inputs (``bound``: see
     :func:`bindings`); None where ``value`` is none, or the tuple cannot be followed."""
-    found = picked_within(value, (), bound)
-    return None if found is None else list(dict.fromkeys(item for item, _ in found))
-
-
-def picked_within(
-    value: Value, calls: Calls, bound: Mapping[Input, Sequence[Value]]
-) -> list[tuple[Value, Calls]] | None:
-    """As :func:`picked`, for a value reached by entering ``calls``; with the calls that each item is behind."""
     if not (isinstance(value, Node) and value.op.name == "TupleGetItem"):
         return None
     i = value.operand(1).literal
-    return items_within(value.operand(0), i, calls, bound) if isinstance(i, int) else None
-
-
-def items_within(
-    tuple_: Value, i: int, calls: Calls, bound: Mapping[Input, Sequence[Value]]
-) -> list[tuple[Value, Calls]] | None:
-    """The values that item ``i`` of a tuple reached by ``calls`` may stand for; None where it cannot be followed."""
-    found: list[tuple[Value, Calls]] = []
-    stack = [(tuple_, calls)]
-    seen: set[tuple[Value, Calls]] = set()
-    while stack:
-        source, within = stack.pop()
-        source = without_order(source)
-        if (source, within) in seen:
-            continue
-        seen.add((source, within))
+    found: dict[Value, None] = {}
+    for source in walk([value.operand(0)], lambda here: _passed(here, bound)):
         if isinstance(source, Node) and source.op.name == "MakeTuple":
-            if not -source.num_operands <= i < source.num_operands:
+            if not isinstance(i, int) or not -source.num_operands <= i < source.num_operands:
                 return None
-            found.append((source.operand(i), within))
-        elif isinstance(source, Node) and source.op is CALL and (reached := targets(source)):
-            stack.extend((t.function.result, entered(within, source)) for t in reversed(reached))
-        elif isinstance(source, Node) and (inner := picked_within(source, within, bound)) is not None:
-            stack.extend(inner)
-        elif isinstance(source, Input) and (given := actuals(source, within, bound)):
-            stack.extend(given)
-        else:
+            found[source.operand(i)] = None
+        elif not _passed(source, bound):
             return None
-    return found
+    return list(found)
+
+
+def _passed(value: Value, bound: Mapping[Input, Sequence[Value]]) -> Sequence[Value]:
+    """What a tuple that is made elsewhere may be."""
+    if isinstance(value, Input):
+        return bound.get(value, ())
+    if not isinstance(value, Node):
+        return ()
+    if value.op is CALL:
+        return [t.function.result for t in targets(value) or ()]
+    return value._operands[:1] if value.op.name == "Depend" else picked(value, bound) or ()
 
 
 def without_tokens(values: Sequence[Value]) -> list[Value]:

@@ -43,19 +43,19 @@ from functools import cached_property
 from typing import NoReturn
 
 from ...core.errors import AnatomyError, NotTraining
-from ...core.graph import Constant, Graph, Input, Node, State, Value
+from ...core.graph import Constant, Graph, Input, Node, Value
 from ...core.names import GRADIENT
 from ...core.predicates import is_effect, is_optimizer
-from ...core.primitives import facts
 from ...core.sites import site
-from ...core.walk import through
 from ..effects.effect_list import EffectList, list_effects
-from ..effects.state_access import Effect, Summary, describe, states_behind, summarize
+from ..effects.state_access import Summary, describe, states_behind, summarize
 from ..functions.calls import bindings
+from .gradient_sources import handed
+from .interpretation import READ, Interpretation, Term, interpret
 from .loss import find_loss
-from .network import BACKWARD, FORWARD, OTHER, image, mark, network_parts
-from .origins import Computed, Origins
-from .update_side import UpdateSide, find_updates, update_side
+from .network import BACKWARD, FORWARD, OTHER, mark, network_parts
+from .origins import Computed, Origins, image
+from .update_side import UpdateSide, update_side
 from .weights import WeightInfo, find_weights
 
 HOW_TO_EXPORT = (
@@ -81,6 +81,7 @@ class TrainingAnatomy:
     weights: list[WeightInfo]
     roles: dict[str, str]
     seeds: list[Node]
+    side: UpdateSide = field(repr=False)
     parts: dict[Node, str] = field(repr=False)
     bound: dict[Input, list[Value]] = field(repr=False)
     """Function inputs and the caller's values that they stand for."""
@@ -93,8 +94,8 @@ class TrainingAnatomy:
         return list_effects(self.graph, self.known)
 
     def image(self, value: Value) -> Value | None:
-        """The :func:`.network.image` of a value of this graph."""
-        return image(self.graph, self.parts, self.bound, value)
+        """The :func:`.origins.image` of a value of this graph."""
+        return image(self.graph, self.parts, self.side.done, value)
 
     def part(self, node: Node) -> str:
         """``forward``, ``backward``, ``optimizer`` (the update side) or ``other`` (order and packaging)."""
@@ -112,71 +113,72 @@ def anatomy(graph: Graph, parts: dict[Node, str] | None = None) -> TrainingAnato
     ``parts``: :func:`.network.network_parts` of the graph as it is, for who asked already."""
     bound, known = bindings(graph), summarize(graph)
     parts = network_parts(graph, known) if parts is None else parts
-    updates = find_updates(graph, parts, known)
+    done = interpret(graph, parts)
     backward = {node: None for node, part in parts.items() if part == BACKWARD}
-    if not backward and not _has_linear_loss(graph, parts, updates):
-        _refuse_forward(graph, bound, updates)
-    if not updates:
+    if not backward and not _has_linear_loss(graph, parts, done):
+        _refuse_forward(graph, done)
+    if not done.writes:
         raise NotTraining(f"'{graph.name}' computes gradients but updates no state: no optimizer. {HOW_TO_EXPORT}")
-    origins = Origins(graph, parts, bound, known)
-    updated = {state for e in updates for v in e.writes for state in states_behind(v, bound)}
+    origins = Origins(graph, parts, done)
+    updated = {version.state for w in done.writes for version in w.versions if version.state is not None}
     found = find_loss(origins, origins.results(), updated)
     loss = found.origin if found is not None else None
-    side = update_side(graph, parts, bound, updates)
+    side = update_side(graph, parts, bound, done)
     weights = find_weights(side)
     if not weights:
-        name = next(iter(side.written))
+        name = next(iter(side.versions))
         raise AnatomyError(f"graph '{graph.name}' updates state ({name}), but none from a gradient. {HOW_TO_EXPORT}")
     return TrainingAnatomy(
         graph,
         loss.node if isinstance(loss, Computed) else loss,
         found.path if found is not None else None,
         weights,
-        _roles(side, weights, known),
+        _roles(side, weights, bound, known),
         [node for node in backward if backward.keys().isdisjoint(node._operands)],
+        side,
         parts,
         bound,
         known,
     )
 
 
-def _has_linear_loss(graph: Graph, parts: Mapping[Node, str], updates: list[Effect]) -> bool:
+def _has_linear_loss(graph: Graph, parts: Mapping[Node, str], done: Interpretation) -> bool:
     """Whether autodiff had nothing to compute: it marked the forward part, and an optimizer takes what is there."""
     fed = any(GRADIENT in node.marks for node in graph)  # by accumulators: the forward part is in another graph
-    return not fed and any(is_optimizer(e.node) for e in updates) and any(map(mark, parts))
+    return not fed and any(is_optimizer(write.node) for write in done.writes) and any(map(mark, parts))
 
 
-def _refuse_forward(graph: Graph, bound: Mapping[Input, Sequence[Value]], updates: list[Effect]) -> NoReturn:
+def _refuse_forward(graph: Graph, done: Interpretation) -> NoReturn:
     """An optimizer may well stand in a graph without a backward part: it updates from something else."""
-    for effect in updates:
-        if not is_optimizer(effect.node):
+    for write in done.writes:
+        if not is_optimizer(write.node):
             continue
-        at = facts(effect.node.op).gradient
-        states = states_behind(effect.node.operand(0), bound)
-        weight = states[0].name if states else effect.node.name
+        state = write.versions[0].state
         raise AnatomyError(
-            f"graph '{graph.name}' updates '{weight}' (by {site(effect.node)}) but "
-            f"holds no backward part: what it updates from is {_given(effect.node, at, bound)}, no gradient of a "
-            f"loss that MindSpore derived. {HOW_TO_EXPORT}"
+            f"graph '{graph.name}' updates '{write.node.name if state is None else state.name}' (by "
+            f"{site(write.node)}) but holds no backward part: what it updates from is "
+            f"{_said(handed(write.versions[0])[0])}, no gradient of a loss that MindSpore derived. {HOW_TO_EXPORT}"
         )
     raise NotTraining(f"'{graph.name}' is a forward graph: it holds no backward part. {HOW_TO_EXPORT}")
 
 
-def _given(update: Node, at: int | None, bound: Mapping[Input, Sequence[Value]]) -> str:
-    """The values that an update takes for a gradient."""
-    value = None if at is None else through(update.operand(at), ("Cast", "Depend", "Load", "Reshape"))
-    if isinstance(value, Input) and len(passed := bound.get(value, ())) == 1:
-        value = passed[0]
-    if isinstance(value, Constant):
+def _said(term: Term) -> str:
+    """A value that an update takes for a gradient, in words."""
+    while term.kind == READ or term.name in ("Cast", "Reshape"):
+        term = term.operands[0]
+    if term.state is not None:
+        return f"the state '{term.state.name}'"
+    if isinstance(term.value, Constant):
         return "a constant of the file"
-    if isinstance(value, Input):
-        return f"the input '{value.name}'"
-    if isinstance(value, State):
-        return f"the state '{value.name}'"
-    return "something else" if value is None else f"{site(value)}"
+    return f"the input '{term.value.name}'" if isinstance(term.value, Input) else site(term.value)
 
 
-def _roles(side: UpdateSide, weights: list[WeightInfo], known: dict[str, Summary]) -> dict[str, str]:
+def _roles(
+    side: UpdateSide,
+    weights: list[WeightInfo],
+    bound: Mapping[Input, Sequence[Value]],
+    known: dict[str, Summary],
+) -> dict[str, str]:
     trained = {w.name for w in weights}
     slots = {s for w in weights for s in w.slots}
     statistics = {s for w in weights for s in w.copies}
@@ -184,7 +186,7 @@ def _roles(side: UpdateSide, weights: list[WeightInfo], known: dict[str, Summary
         if side.parts.get(node) in (FORWARD, BACKWARD) and is_effect(node):
             effect = describe(node, known)
             if effect is not None:
-                statistics.update(s.name for v in effect.writes for s in states_behind(v, side.bound))
+                statistics.update(s.name for v in effect.writes for s in states_behind(v, bound))
     roles: dict[str, str] = {}
     for name in side.graph.states:
         if name in trained:
@@ -193,7 +195,7 @@ def _roles(side: UpdateSide, weights: list[WeightInfo], known: dict[str, Summary
             roles[name] = "slot"
         elif name in statistics:
             roles[name] = "statistic"
-        elif name in side.written or name not in side.read:
+        elif name in side.versions or name not in side.read:
             roles[name] = "hyperparameter"
         else:
             roles[name] = "weight"  # read by the network, never updated: a frozen weight

@@ -16,9 +16,9 @@ from ...core.op import CALL
 from ...core.predicates import is_effect
 from ...core.primitives import Family, facts, named
 from ...core.types import TensorType, is_monad
-from ...core.walk import carried_operands, untied_operands, walk
+from ...core.walk import carried_operands, result_value, unpacked, untied_operands, walk, without_order
 from ..effects.state_access import Summary, describe, location
-from .origins import Origins
+from .origins import Computed, Origins
 
 FORWARD = "forward"
 _PRODUCTS = named(Family.PRODUCT)
@@ -44,11 +44,20 @@ def adopt_forward(graph: Graph, parts: dict[Node, str], marked: Collection[Node]
         for n in (node, *cone.nodes):
             parts[n] = FORWARD
     others = {state for state, nodes in writers.items() if not all(n in adopted for n in nodes)}
-    for value in list(Origins(graph, parts, known=dict(known)).leaves()):
+    for value in _results(graph, parts):
         found = _cone([value], parts)
         if found and others.isdisjoint(found.reads) and any(v in fed for v in found.nodes):
             for n in found.nodes:
                 parts[n] = FORWARD
+
+
+def _results(graph: Graph, parts: Mapping[Node, str]) -> list[Value]:
+    """What the results are, or are computed from in functions."""
+    if not graph.functions:
+        return [without_order(value) for value in unpacked([result_value(graph)])]
+    origins = [r.origin for r in Origins(graph, parts).results() if r.origin is not None]
+    behind = walk(origins, lambda o: o.operands if isinstance(o, Computed) else ())
+    return [value for value in behind if not isinstance(value, Computed)]
 
 
 def _free_of_update(writers: Mapping[Value, list[Node]], parts: Mapping[Node, str]) -> dict[Node, _Cone]:

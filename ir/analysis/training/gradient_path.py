@@ -46,23 +46,22 @@ from ...core.attributes import Attribute, scalar_of
 from ...core.graph import Constant, Graph, GraphRef, Input, Node, State, Use, Value
 from ...core.names import GRADIENT, PART, STAGE
 from ...core.op import CALL
-from ...core.predicates import written_operands
 from ...core.primitives import Family, facts, named
 from ...core.program import Program
 from ...core.sites import site
 from ...core.types import TensorType
 from ...core.walk import carried_operands, walk
-from ..effects.state_access import states_behind
 from ..effects.tokens import orders_only
 from ..functions.calls import bindings
 from .anatomy import TrainingAnatomy, anatomy
 from .cells import Cells, cell_of, within
 from .gradient_users import GradientUsers
+from .interpretation import Interpretation, interpret
 from .loss_multipliers import Multiplier, is_among, loss_multipliers
 from .network import BACKWARD, FORWARD
 from .network import OPTIMIZER as UPDATE
 from .stages import CENTRALIZE, TREATMENT, GradientPath, Point
-from .updating import updating_values
+from .update_side import nodes_of
 
 OPTIMIZER, DOUBTFUL, MULTIPLIERS = "optimizer_cell", "doubtful_operators", "loss_multipliers"
 """Marks of a gradient behind accumulators: the cell of the optimizer that takes it, cells that tell nothing, and the
@@ -164,17 +163,17 @@ class _Walk:
 
     @cached_property
     def _updating(self) -> set[Value]:
-        return updating_values(self.graph, self.parts, self.bound, self.starts)
+        return self._done.followed(self.starts)
+
+    @cached_property
+    def _done(self) -> Interpretation:
+        return interpret(self.graph, {}) if self.found is None else self.found.side.done
 
     @cached_property
     def _updates(self) -> dict[str, list[Node]]:
         """The nodes of the update side that write each weight."""
-        found: dict[str, list[Node]] = {weight: [] for weight in self.starts}
-        for node in self.graph.all_nodes():
-            for i in () if self.parts.get(node) in (FORWARD, BACKWARD) else written_operands(node):
-                for state in states_behind(node.operand(i), self.bound):
-                    found.get(state.name, []).append(node)
-        return found
+        versions = self._done.versions()
+        return {weight: nodes_of(versions.get(weight, ())) for weight in self.starts}
 
     def _optimizer(self, weight: str) -> str:
         """The cell of the optimizer of a weight; "" where none is told apart, or several are."""

@@ -10,7 +10,7 @@ shares the addition with its loss, and so may its marks be: ``sum`` over squares
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 
 from ...core.graph import Graph, GraphRef, Input, Node, Value
@@ -55,12 +55,6 @@ def network_parts(graph: Graph, known: dict[str, Summary] | None = None) -> dict
     adopt_own_backward(graph, parts)
     adopt_forward(graph, parts, marking.marked, summarize(graph) if known is None else known)
     return parts
-
-
-def passed_on(graph: Graph, values: Iterable[Value]) -> list[Value | None]:
-    """The :func:`image` of each value."""
-    parts, bound = network_parts(graph), bindings(graph)
-    return [image(graph, parts, bound, value) for value in values]
 
 
 def _data(node: Node) -> list[Value]:
@@ -245,38 +239,3 @@ class _Marking:
             for node in function:
                 self.parts.setdefault(node, part)
                 pending.extend(v.graph for v in node._operands if isinstance(v, GraphRef))
-
-
-def image(
-    graph: Graph,
-    parts: Mapping[Node, str],
-    bound: Mapping[Input, list[Value]],
-    value: Value,
-    met: Collection[Value] = (),
-) -> Value | None:
-    """The forward or backward value of the main graph that ``value`` merely passes on (through Depend, tuples and the
-    calls of the update side); None where the update side computes it. ``bound``: :func:`.calls.bindings`."""
-    seen = set(met)
-    while value not in seen:
-        seen.add(value)
-        if isinstance(value, Node) and value.graph is graph and parts.get(value) in (FORWARD, BACKWARD):
-            return value
-        passed: list[Value] = []
-        if isinstance(value, Input):
-            if value not in bound:
-                return value if value in graph.inputs else None
-            passed = bound[value]
-        elif isinstance(value, Node):
-            if value.op.name == "Depend":
-                passed = [value.operand(0)]
-            elif (items := picked(value, bound)) is not None:
-                passed = items
-            elif value.op is CALL:
-                passed = [t.function.result for t in targets(value) or () if t.function.has_result]
-        if not passed:
-            return None
-        if len(passed) > 1:
-            images = {image(graph, parts, bound, v, seen) for v in passed}
-            return images.pop() if len(images) == 1 else None
-        value = passed[0]
-    return None

@@ -37,13 +37,14 @@ from ...core.primitives import Family, named
 from ...core.sites import site
 from ...core.types import TensorType
 from ...core.walk import carried_operands, through, walk
-from ..effects.state_access import Effect, states_behind
-from ..functions.calls import actuals, called_functions
+from ..effects.state_access import Effect
+from ..functions.calls import called_functions
 from .anatomy import TrainingAnatomy
 from .cells import Cells, cell_of, outwards
-from .gradient_sources import ASSIGNING, GradientSources, Place
+from .gradient_sources import ASSIGNING, GradientSources, handed
+from .interpretation import LEAF, Term
 from .network import BACKWARD, FORWARD
-from .update_side import find_updates, update_side
+from .update_side import nodes_of
 from .weights import WeightInfo
 
 _READING = named(Family.COPY, Family.TUPLE) | {"Load", "Depend"}
@@ -67,10 +68,9 @@ class Optimizers:
     def __init__(self, found: TrainingAnatomy):
         self.found = found
         network = {node: part for node, part in found.parts.items() if part in (FORWARD, BACKWARD)}
-        updates = find_updates(found.graph, network, found.known)
         self._cells = Cells(network)
-        self._side = update_side(found.graph, network, found.bound, updates)
-        self._sources = GradientSources(self._side)
+        self._side = found.side
+        self._sources = GradientSources(network, found.side.read)
         told = {self._cells.optimizer(node) for info in found.weights for node in info.updates}
         self._kinds = {_kind(cell) for cell in told if cell}
         around = {outer for cell in told if cell for outer in outwards(cell)}
@@ -116,8 +116,9 @@ class Optimizers:
         """The states that the network reads and an optimizer writes, and that are no weights with a gradient."""
         known = {name for info in self.found.weights for name in (info.name, *info.slots, *info.copies)}
         return [
-            name for name, nodes in self._side.written.items()
-            if name in self._side.read and name not in known and any(self._inside(n, "any", n) for n in nodes)
+            name for name, versions in self._side.versions.items()
+            if name in self._side.read and name not in known
+            and any(self._inside(n, "any", n) for n in nodes_of(versions))
         ]  # fmt: skip
 
     def _cell(self, write: Node, handed: Collection[Value] = ()) -> str | None:
@@ -134,7 +135,7 @@ class Optimizers:
         node = effect.node
         if node.op is not CALL:
             return {self._cell(node, handed)}
-        written = {n for nodes in self._side.written.values() for n in nodes}
+        written = {write.node for write in self._side.done.writes}
         return {self._cell(n, handed) for f in reached(node) for n in f if n in written}
 
     def leaving(
@@ -208,40 +209,42 @@ class Optimizers:
         """The values from outside of an optimizer that one of its updates takes for the gradient."""
         for linear, reshaped in ((True, False), (False, False), (False, True)):
             found = self._from_outside(info, cell, update, linear, reshaped)
-            values = [v for v in found if self._follows(v, info)] or [v for v in found if not _reads(v)] or found
-            if values:
+            terms = [t for t in found if self._follows(t, info)] or [t for t in found if t.name != "Load"] or found
+            if values := list(dict.fromkeys(term.value for term in terms)) or list(info.fixed):
                 return values
         return []
 
-    def _from_outside(self, info: WeightInfo, cell: str, update: Node, linear: bool, reshaped: bool) -> list[Value]:
-        written = self._side.written.items()
-        own = {info.name, *(n for n, nodes in written if any(self._inside(node, cell, update) for node in nodes))}
+    def _from_outside(self, info: WeightInfo, cell: str, update: Node, linear: bool, reshaped: bool) -> list[Term]:
+        writes = self._side.done.writes
+        left = [v.state for w in writes if self._inside(w.node, cell, update) for v in w.versions]
+        own = {info.name, *(state.name for state in left if state is not None)}
 
-        def is_own(read: Node) -> bool:
-            return not own.isdisjoint(s.name for s in states_behind(read.operand(0), self._side.bound))
+        def passes(term: Term) -> bool:
+            if term.name == "Load":
+                read = term.operands[0].state
+                return read is not None and read.name in own
+            if term.state is not None or not isinstance(term.value, Node):
+                return True
+            return term.kind != LEAF and computes(term.value)
 
-        def passes(value: Value) -> bool:
-            if isinstance(value, Node) and value.op.name == "Load":
-                return is_own(value)
-            if not isinstance(value, Node) or self._is_network(value):
+        def computes(value: Value) -> bool:
+            """Whether an optimizer has computed a value, or it only hands on."""
+            if not isinstance(value, Node):
                 return isinstance(value, Input)
             if value.op.name in ("TupleGetItem", "list_getitem"):
-                return passes(value.operand(0))
+                return computes(value.operand(0))
             inside = (n for f in reached(value) for n in f) if value.op is CALL else (value,)
             return value.op.name in _READING or any(self._inside(node, cell, update) for node in inside)
 
-        def above(place: Place) -> list[Place]:
-            value, calls = place
-            if isinstance(value, Input):
-                return actuals(value, calls, self._side.bound)
-            if not isinstance(value, Node) or not passes(value):
-                return []
-            return self._sources.upward(value, calls, linear, reshaped)
+        def above(term: Term) -> Sequence[Term]:
+            return self._sources.above(term, linear=linear, reshaped=reshaped) if passes(term) else ()
 
-        starts: list[Place] = [(v, ()) for v in self._sources.operands(update)]
-        visited = [v for v, _ in walk(starts, above) if isinstance(v, Node)]
-        found = [v for v in visited if not passes(v)]
-        for node in filter(self._is_doubtful, visited):
+        starts = [t for v in self._side.versions[info.name] if v.value is update for t in handed(v)]
+        visited = list(walk(starts, above))
+        found = {t.value: t for t in visited if isinstance(t.value, Node) and not passes(t)}
+        for node in (t.value for t in visited):
+            if not isinstance(node, Node) or not self._is_doubtful(node):
+                continue
             beside = [o for o in carried_operands(node) if o not in found]
             states = {v.name for v in walk(beside, carried_operands) if isinstance(v, State)}
             numbers = bool(beside) and all(getattr(o.type, "size", 1) == 1 for o in beside)
@@ -250,7 +253,7 @@ class Optimizers:
                     f"{site(node)} may be a part of the optimizer of '{info.name}' or stand before it: its scope is "
                     "where the operator was used first. Write it by a primitive (ops.Mul() for *)"
                 )
-        return [v for v in dict.fromkeys(found) if isinstance(v.type, TensorType)] or list(info.fixed)
+        return [term for term in found.values() if isinstance(term.value.type, TensorType)]
 
     def _inside(self, node: Node, cell: str, update: Node) -> bool:
         """Whether a node is a part of an optimizer, and not of a pass. Where there are several of one class, the
@@ -266,30 +269,20 @@ class Optimizers:
     def _is_network(self, value: Value) -> bool:
         return isinstance(value, Node) and self.found.part(value) in (FORWARD, BACKWARD)
 
-    def _follows(self, value: Value, info: WeightInfo) -> bool:
+    def _follows(self, term: Term, info: WeightInfo) -> bool:
         """Whether a value is computed from the gradient that the backward part has for a weight."""
 
-        def above(here: Value) -> Iterable[Value]:
-            if isinstance(here, Input):
-                return self._side.bound.get(here, ())
-            if isinstance(here, State):
-                return self._side.written.get(here.name, ())
-            if self._is_network(here):
-                return ()
-            return carried_operands(here)
+        def above(here: Term) -> Sequence[Term]:
+            first = here.kind == LEAF and here.state is not None
+            return self._side.versions.get(here.value.name, ()) if first else here.operands
 
-        gradient: set[Value] = {*info.gradient}
-        return any(here in gradient for here in walk([value], above))
+        return any(here.value in info.gradient for here in walk([term], above))
 
 
 def _kind(cell: str) -> tuple[str, str]:
     """The class of a cell (``optimizer-Momentum`` is one of Momentum), and where it stands."""
     outer, _, own = cell.rpartition("/")
     return outer, own.rpartition("-")[2]
-
-
-def _reads(value: Value) -> bool:
-    return isinstance(value, Node) and value.op.name == "Load"
 
 
 def _needed(values: Iterable[Value], going: Collection[Node]) -> set[Value]:

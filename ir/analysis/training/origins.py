@@ -7,23 +7,32 @@ may be computed in each branch (``loss / scale``), though it depends on no updat
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from ...core.attributes import bits
 from ...core.graph import Constant, Graph, Input, Node, State, Value
 from ...core.op import CALL
 from ...core.predicates import is_pure
 from ...core.primitives import Family, facts
-from ...core.types import TupleType, Type, is_monad
-from ...core.walk import carried_operands, result_value, walk, without_order
-from ..effects.state_access import Summary, describe, state_behind, states_behind, summarize
-from ..functions.calls import Calls, actuals, bindings, entered, items_within, picked_within, targets
-
-NETWORK = ("forward", "backward")
-
-Place = tuple[Value, Calls]
-"""A value, and the calls that were entered on the way to it."""
+from ...core.types import TupleType, Type
+from ...core.walk import carried_operands, walk, without_order
+from ..effects.state_access import describe, states_behind, summarize
+from ..functions.calls import bindings
+from .interpretation import (
+    CHOICE,
+    LEAF,
+    NETWORK,
+    NOTHING,
+    OPERATION,
+    READ,
+    Interpretation,
+    Term,
+    below,
+    element,
+    interpret,
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,152 +61,87 @@ class Result:
 
 class Origins:
     """The origins of values of one main graph. ``parts``: what is known to be forward or backward; such nodes are
-    looked into no further. Linear in the nodes behind what is asked for.
+    looked into no further. ``done``: the update side, if at hand. Linear in the terms behind what is asked for.
 
     A node of the main graph is its own origin, unless it takes something out of functions that has another one."""
 
-    def __init__(
-        self,
-        graph: Graph,
-        parts: Mapping[Node, str],
-        bound: Mapping[Input, Sequence[Value]] | None = None,
-        known: dict[str, Summary] | None = None,
-    ):
-        self.graph = graph
-        self.parts = parts
-        self.bound = (bindings(graph) if graph.functions else {}) if bound is None else bound
-        self._summaries = known
-        self._inputs = set(graph.inputs)
-        self._known: dict[Place, Origin | None] = {}
+    def __init__(self, graph: Graph, parts: Mapping[Node, str], done: Interpretation | None = None):
+        self.graph, self.parts = graph, parts
+        self.done = interpret(graph, parts) if done is None else done
+        self._known: dict[Term, Origin | None] = {NOTHING: None}
         self._constants: dict[Hashable, Constant] = {}
         self._computed: dict[Hashable, Computed] = {}
-        self._states: set[Value] | None = None
 
     def results(self) -> list[Result]:
         """The results of the graph."""
         found: list[Result] = []
-        stack: list[tuple[tuple[int, ...], Type, list[Place] | None]] = [
-            ((), self.graph.result.type, [(result_value(self.graph), ())])
-        ]
+        stack: list[tuple[tuple[int, ...], Type, Term | None]] = [((), self.graph.result.type, self.done.result)]
         while stack:
-            path, type_, places = stack.pop()
+            path, type_, term = stack.pop()
             if isinstance(type_, TupleType) and not type_.dynamic:
-                stack.extend(
-                    ((*path, i), type_.elements[i], self._items(places, i))
-                    for i in reversed(range(len(type_.elements)))
-                )
+                for i in reversed(range(len(type_.elements))):
+                    item = None if term is None else element(term, i, NOTHING.value)
+                    stack.append(((*path, i), type_.elements[i], item))
             else:
-                found.append(Result(path, type_, self._common(places), self._read_from(places or ())))
+                origin, state = (None, None) if term is None else (self.of(term), self._read(term))
+                found.append(Result(path, type_, origin, state))
         return found
 
-    def _read_from(self, places: Sequence[Place]) -> State | None:
-        """The state that all places read or copy."""
+    def _read(self, term: Term) -> State | None:
+        """The state that a term reads or copies."""
 
-        def behind(place: Place) -> list[Place]:
-            value, calls = place
-            if isinstance(value, Node) and (value.op.name == "Load" or facts(value.op).family is Family.COPY):
-                return [(value.operand(0), calls)]
-            if isinstance(value, Node) and not self._passes_on(value):
-                return []
-            sources = self._behind(value, calls)
-            return sources if isinstance(sources, list) else []
+        def behind(term: Term) -> Sequence[Term]:
+            copied = term.kind == OPERATION and facts(term.value.op).family is Family.COPY  # type: ignore[attr-defined]
+            if term.state is not None or not (copied or term.kind in (READ, CHOICE)):
+                return ()
+            return term.operands[1:] if term.kind == CHOICE else term.operands[:1]
 
-        ends = {state_behind(place[0]) for place in walk(places, behind) if not behind(place)}
+        ends = {here.state for here in walk([term], behind) if not behind(here)}
         return ends.pop() if len(ends) == 1 else None
 
-    def _items(self, places: list[Place] | None, i: int) -> list[Place] | None:
-        found: dict[Place, None] = {}
-        for value, calls in places or ():
-            items = items_within(value, i, calls, self.bound)
-            if items is None:
-                return None
-            found.update(dict.fromkeys(items))
-        return list(found) or None
+    def of(self, term: Term) -> Origin | None:
+        """The value of the main graph that a term is, or what functions compute from such; None where neither can be
+        told."""
+        for here in below(term, self._known):
+            self._known[here] = self._origin(here)
+        return self._known[term]
 
-    def _common(self, places: Sequence[Place] | None) -> Origin | None:
-        origins = {self.of(*place) for place in places or ()}
-        return origins.pop() if len(origins) == 1 else None
-
-    def of(self, value: Value, calls: Calls = ()) -> Origin | None:
-        """The value of the main graph that ``value`` is, or what functions compute from such; None where neither can
-        be told."""
-        stack: list[Place] = [(value, calls)]
-        opened: set[Place] = set()
-        while stack:
-            place = stack[-1]
-            behind = None if place in self._known else self._behind(*place)
-            if isinstance(behind, list):
-                missing = [p for p in behind if p not in self._known]
-                if missing and place not in opened:
-                    opened.add(place)
-                    stack.extend(missing)
-                    continue
-                # What is missing still depends on the place itself: a loop.
-                for p in missing:
-                    self._known[p] = None
-                self._known[place] = self._joined(place[0], behind)
-            elif place not in self._known:
-                self._known[place] = behind
-            stack.pop()
-        return self._known[(value, calls)]
-
-    def _behind(self, value: Value, calls: Calls) -> Value | list[Place] | None:
-        """The origin of a value, or the places that it is made from, see :meth:`_joined`; None: it cannot be told."""
-        if isinstance(value, Constant):
-            return None if is_monad(value.type) else self._constants.setdefault((bits(value.value), value.type), value)
-        if isinstance(value, State) or value in self._inputs:
-            return value
-        if isinstance(value, Input):
-            return actuals(value, calls, self.bound) or None
-        if not isinstance(value, Node):
+    def _origin(self, term: Term) -> Origin | None:
+        """The origin of a term, those of its operands being known."""
+        value = term.value
+        if term.state is not None:
+            return term.state
+        if term.kind == LEAF:
+            if not isinstance(value, Constant):
+                return value
+            return self._constants.setdefault((bits(value.value), value.type), value)
+        itself = value if isinstance(value, Node) and value.graph is self.graph else None
+        behind = [self._known[operand] for operand in term.operands]
+        if term.kind == CHOICE:
+            return behind[1] if behind[1] is behind[2] and behind[1] is not None else itself
+        assert isinstance(value, Node)
+        if term.kind == READ and value.op.name != "Load":
+            return itself if behind[0] is None else behind[0]
+        if itself is not None and (not value.num_operands or not is_pure(value) or None in behind):
+            return itself
+        if None in behind or not (is_pure(value) or self._is_steady(behind[0])):
             return None
-        outside = value.graph is self.graph
-        if outside and self.parts.get(value) in NETWORK:
-            return value
-        if value.op.name == "Depend":
-            return [(value.operand(0), calls)]
-        if (items := picked_within(value, calls, self.bound)) is not None:
-            return items
-        if value.op is CALL and (reached := targets(value)) and all(t.function.has_result for t in reached):
-            within = entered(calls, value)
-            return [(t.function.result, within) for t in reached]
-        if value.op.name == "Load" and not outside:
-            return [(value.operand(0), calls)]
-        if is_pure(value) and value.op is not CALL and value.num_operands:
-            return [(v, calls) for v in value._operands]
-        return value if outside else None
-
-    def _joined(self, value: Value, places: Sequence[Place]) -> Origin | None:
-        """A value made from known places: they must be the same where ``value`` passes one of them on."""
-        origins = [self._known[place] for place in places]
-        outside = isinstance(value, Node) and value.graph is self.graph
-        if not isinstance(value, Node) or self._passes_on(value):
-            same = all(o is origins[0] for o in origins) and origins[0] is not None
-            return origins[0] if same else value if outside else None
-        if any(o is None for o in origins):
-            return value if outside else None
-        if outside and all(
-            o is without_order(v) or isinstance(o, Constant) for o, v in zip(origins, value._operands, strict=True)
-        ):
-            return value
-        if value.op.name == "Load" and not self._is_steady(origins[0]):
-            return None
-        key = (value.op.key, tuple(map(id, origins)), value.type)
-        return self._computed.setdefault(key, Computed(value, tuple(o for o in origins if o is not None)))
-
-    def _passes_on(self, node: Node) -> bool:
-        if node.op.name == "TupleGetItem":
-            return picked_within(node, (), self.bound) is not None
-        return node.op is CALL or node.op.name == "Depend"
+        same = (o is without_order(v) or isinstance(o, Constant) for o, v in zip(behind, value._operands, strict=False))
+        if itself is not None and all(same):
+            return itself
+        origins = tuple(o for o in behind if o is not None)
+        return self._computed.setdefault((value.op.key, origins, value.type), Computed(value, origins))
 
     def _is_steady(self, origin: Origin | None) -> bool:
         """Whether this is a state that nothing in the graph writes."""
-        if self._states is None:
-            known = summarize(self.graph) if self._summaries is None else self._summaries
-            effects = (describe(node, known) for node in self.graph)
-            writes = (value for effect in effects if effect is not None for value in effect.writes)
-            self._states = {state for value in writes for state in states_behind(value, self.bound)}
-        return isinstance(origin, State) and origin not in self._states
+        return isinstance(origin, State) and origin not in self._written
+
+    @cached_property
+    def _written(self) -> set[Value]:
+        known, bound = summarize(self.graph), bindings(self.graph)
+        effects = (describe(node, known) for node in self.graph)
+        writes = (value for effect in effects if effect is not None for value in effect.writes)
+        return {state for value in writes for state in states_behind(value, bound)}
 
     def is_forward(self, origin: Origin | None) -> bool:
         """Whether this is computed from inputs and values of the forward part, with constants and with state that
@@ -226,9 +170,27 @@ class Origins:
             return self._is_steady(node.operand(0))
         return is_pure(node) and node.op is not CALL
 
-    def leaves(self) -> Iterator[Value]:
-        """The values of the main graph that its results are, or are computed from in functions."""
-        origins = [r.origin for r in self.results() if r.origin is not None]
-        for here in walk(origins, lambda o: o.operands if isinstance(o, Computed) else ()):
-            if not isinstance(here, Computed):
-                yield here
+
+def image(graph: Graph, parts: Mapping[Node, str], done: Interpretation, value: Value) -> Value | None:
+    """The input, or the value of forward or backward, that a value of the main graph merely passes on; None where the
+    update side computes it."""
+
+    def is_own(value: Value) -> bool:
+        own = isinstance(value, Node) and value.graph is graph and parts.get(value) in NETWORK
+        return own or value in graph.inputs
+
+    def passed(term: Term) -> Sequence[Term]:
+        if term.kind not in (READ, CHOICE) or term.name == "Load" or is_own(term.value):
+            return ()
+        return term.operands[-2:]
+
+    thing = done.terms.get(value)
+    start = thing if isinstance(thing, Term) else Term(LEAF, value)
+    images = {term.value if is_own(term.value) else None for term in walk([start], passed) if not passed(term)}
+    return images.pop() if len(images) == 1 else None
+
+
+def passed_on(graph: Graph, parts: Mapping[Node, str], values: Iterable[Value]) -> list[Value | None]:
+    """The :func:`image` of each value."""
+    done = interpret(graph, parts)
+    return [image(graph, parts, done, value) for value in values]

@@ -22,18 +22,18 @@ example, ``%bounded``::
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
 
-from ...core.graph import Graph, Input, Node, State, Value
+from ...core.graph import Graph, Node, Value
 from ...core.op import CALL
 from ...core.predicates import is_effect
 from ...core.walk import carried_operands, walk
-from ..effects.state_access import Effect, Summary, describe, states_behind, summarize
-from ..functions.calls import bindings
+from ..effects.state_access import Effect
 from .anatomy import TrainingAnatomy, anatomy
 from .gradient_path import is_fed, weights_of
+from .interpretation import CHOICE, OPERATION, Term, interpret
 from .network import BACKWARD, FORWARD, network_parts
+from .update_side import nodes_of
 
 
 def own_writes(graph: Graph, found: TrainingAnatomy | None = None) -> dict[Node, str]:
@@ -41,24 +41,51 @@ def own_writes(graph: Graph, found: TrainingAnatomy | None = None) -> dict[Node,
     in the graph and its functions. ``graph`` takes its gradients from its backward part or from accumulators;
     ``found``: its anatomy, if at hand. Linear in nodes for each kind of slot that moves another."""
     if found is None and is_fed(graph):
-        side = _Side(graph, network_parts(graph), bindings(graph), summarize(graph))
-        names = {name for node in graph for name in weights_of(node)}
-        written: dict[str, Sequence[Node]] = side.writes_of(names)
+        parts: Mapping[Node, str] = network_parts(graph)
+        done = interpret(graph, parts)
+        trained = weights = {name for node in graph for name in weights_of(node)}
     else:
         found = anatomy(graph) if found is None else found
-        side = _Side(graph, found.parts, found.bound, found.known)
-        names = {name for info in found.weights for name in (info.name, *info.copies)}
-        written = {info.name: info.updates for info in found.weights}
-    several = {name: nodes for name, nodes in written.items() if len(nodes) > 1}
-    if not several:
-        return {}
-    moved = side.moved(names)
+        parts, done = found.parts, found.side.done
+        trained = {info.name for info in found.weights}
+        weights = {name for info in found.weights for name in (info.name, *info.copies)}
+    versions = done.versions()
+    several = {name: left for name in trained if len(nodes_of(left := versions.get(name, ()))) > 1}
+    moved = _moved(versions, weights, parts) if several else set()
     own: dict[Node, str] = {}
-    for name, updates in several.items():
-        without = [node for node in updates if not side.takes_gradient(node, moved)]
-        if len(without) < len(updates):
-            own.update(dict.fromkeys(without, name))
+    for name, left in several.items():
+        updates = nodes_of(version for version in left if _takes_gradient(version, weights, moved, parts))
+        if updates:
+            own.update({node: name for node in nodes_of(left) if node not in updates})
     return own
+
+
+def _moved(versions: Mapping[str, Sequence[Term]], weights: Collection[str], parts: Mapping[Node, str]) -> set[str]:
+    """The states, besides weights and their copies, into which this step puts something of a gradient."""
+    moved: set[str] = set()
+    while True:
+        rest = [name for name in versions if name not in weights and name not in moved]
+        new = {n for n in rest if any(_takes_gradient(v, weights, moved, parts) for v in versions[n])}
+        if not new:
+            return moved
+        moved |= new
+
+
+def _takes_gradient(version: Term, weights: Collection[str], moved: Collection[str], parts: Mapping[Node, str]) -> bool:
+    """Whether an effect takes a gradient of this step, or state that one has moved; not by way of a weight."""
+
+    def above(term: Term) -> Sequence[Term]:
+        kept = term.state is not None and term.state.name in weights
+        return () if kept else term.operands[1:] if term.kind == CHOICE else term.operands
+
+    def gives(term: Term) -> bool:
+        if term.state is not None:
+            return term.state.name in moved
+        unknown = term.kind == OPERATION and term.name == "call"
+        node = term.value
+        return unknown or (isinstance(node, Node) and (parts.get(node) == BACKWARD or bool(weights_of(node))))
+
+    return any(map(gives, walk(version.operands, above)))
 
 
 def leading_writes(effects: Sequence[Effect], parts: Mapping[Node, str]) -> list[Effect]:
@@ -84,68 +111,3 @@ def leading_writes(effects: Sequence[Effect], parts: Mapping[Node, str]) -> list
         if not effect.passive and parts.get(effect.node) != FORWARD:
             written |= effect.writes
     return first
-
-
-@dataclass(frozen=True, slots=True)
-class _Side:
-    """The update side of a graph."""
-
-    graph: Graph
-    parts: Mapping[Node, str]
-    bound: Mapping[Input, Sequence[Value]]
-    known: dict[str, Summary]
-
-    def _effects(self) -> Iterator[tuple[Node, set[str]]]:
-        """The nodes that write state, with its names."""
-        for node in self.graph.all_nodes():
-            if self.parts.get(node) in (FORWARD, BACKWARD):
-                continue
-            effect = describe(node, self.known)
-            if effect is not None and effect.writes:
-                yield node, {s.name for v in effect.writes for s in states_behind(v, self.bound)}
-
-    def writes_of(self, names: Collection[str]) -> dict[str, Sequence[Node]]:
-        found: dict[str, list[Node]] = {name: [] for name in names}
-        for node, written in self._effects():
-            for name in written & found.keys():
-                found[name].append(node)
-        return dict(found)
-
-    def moved(self, no_slots: Collection[str]) -> set[str]:
-        """The states, besides weights and what the network reads, into which this step puts something of a
-        gradient."""
-        writes = [(node, names.difference(no_slots)) for node, names in self._effects()]
-        moved: set[str] = set()
-        while True:
-            rest = []
-            for node, names in writes:
-                if names and self.takes_gradient(node, moved):
-                    moved |= names
-                else:
-                    rest.append((node, names))
-            if len(rest) == len(writes):
-                return moved
-            writes = rest
-
-    def takes_gradient(self, write: Node, moved: Collection[str]) -> bool:
-        """What a call does, or an input of a function that nobody is seen to call, may take one."""
-        if write.op is CALL:
-            return True
-
-        def following(value: Value) -> Iterable[Value]:
-            if isinstance(value, Input):
-                return self.bound.get(value, ())
-            if not isinstance(value, Node) or self.parts.get(value) in (FORWARD, BACKWARD):
-                return ()
-            return carried_operands(value)
-
-        def gives(value: Value) -> bool:
-            if isinstance(value, State):
-                return value.name in moved
-            if isinstance(value, Input):
-                return value not in self.bound and value not in self.graph.inputs
-            if not isinstance(value, Node):
-                return False
-            return self.parts.get(value) == BACKWARD or value.op is CALL or bool(weights_of(value))
-
-        return any(gives(v) for v in walk(carried_operands(write), following))

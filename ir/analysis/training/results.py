@@ -60,7 +60,7 @@ def name_outputs(program: Program, graph: Graph, found: TrainingAnatomy) -> None
     The others keep a name that a pass gave them, or are called after their places, ``output0`` and so on; those of
     nested tuples are counted each.
     """
-    results = Origins(graph, found.parts, found.bound).results()
+    results = Origins(graph, found.parts, found.side.done).results()
     given = graph.outputs if len(graph.outputs) == len(results) else ("",) * len(results)
     flags = _skip_flags(graph) if len(results) > 1 else set()
     names: list[str] = []

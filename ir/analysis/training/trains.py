@@ -5,10 +5,8 @@ from __future__ import annotations
 from ...core.errors import AnatomyError
 from ...core.predicates import is_optimizer
 from ...core.program import Program
-from ..effects.state_access import states_behind, summarize
-from ..functions.calls import bindings
+from .interpretation import interpret
 from .network import BACKWARD, network_parts
-from .update_side import find_updates
 
 _NOT_TRAINED = {"unknown", "statistic"}
 
@@ -48,19 +46,18 @@ def what_is_missing(program: Program) -> str | None:
     has_backward = updates = False
     for name in program.schedule.graphs():
         graph = program.graphs[name]
-        known, bound = summarize(graph), bindings(graph)
-        parts = network_parts(graph, known)
+        parts = network_parts(graph)
         if BACKWARD in parts.values():
             has_backward = True
         else:
             parts = {}  # without a backward part nothing tells forward from update
-        for effect in find_updates(graph, {}, known):
-            states = {state.name for value in effect.writes for state in states_behind(value, bound)}
+        for write in interpret(graph, {}).writes:
+            states = {version.state.name for version in write.versions if version.state is not None}
             roles = {program.state[state].role for state in states if state in program.state}
             # A step of plain descent that is given its gradients looks like a hidden state that the network keeps.
-            if "weight" in roles or (effect.node not in parts and not roles <= _NOT_TRAINED):
+            if "weight" in roles or (write.node not in parts and not roles <= _NOT_TRAINED):
                 return None
-            updates |= effect.node not in parts
+            updates |= write.node not in parts
     nodes = (node for graph in program.graphs.values() for node in graph.all_nodes())
     if (has_backward and updates) or any(map(is_optimizer, nodes)):
         return None

@@ -22,25 +22,23 @@ behind what is written: first one that is still a gradient, else anything that i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from ...core.attributes import TensorValue
 from ...core.errors import AnatomyError
-from ...core.graph import Constant, Input, Node, State, Value
-from ...core.op import CALL
+from ...core.graph import Constant, Input, Node, Value
 from ...core.primitives import Family, facts, named
 from ...core.sites import site
 from ...core.types import TensorType
-from ...core.walk import carried_operands, walk
-from ..effects.state_access import states_behind
-from ..functions.calls import actuals
-from .gradient_sources import GradientSources, Place
+from ...core.walk import walk
+from .gradient_sources import GradientSources, handed, is_array
+from .interpretation import LEAF, OPERATION, READ, Term
 from .network import BACKWARD, FORWARD
-from .update_side import UpdateSide
+from .update_side import UpdateSide, nodes_of
 
-_SUMMING = named(Family.SUM, Family.CAST, Family.COPY, Family.TUPLE) | {"Depend"}
+_SUMMING = named(Family.SUM, Family.CAST, Family.COPY, Family.TUPLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,27 +67,27 @@ def find_weights(side: UpdateSide) -> list[WeightInfo]:
 class _Weights:
     def __init__(self, side: UpdateSide):
         self.side = side
-        self.sources = GradientSources(side)
+        self.sources = GradientSources(side.parts, side.read)
+        self._taking: dict[str, set[str]] | None = None
 
     def find(self) -> list[WeightInfo]:
-        written = self.side.written
         hits: dict[str, dict[Node, None]] = {}
         fixed: dict[str, tuple[Value, ...]] = {}
-        for name, nodes in written.items():
-            parameter = any(self._is_parameter(n, self.side.graph.states[name]) for n in nodes)
+        for name, versions in self.side.versions.items():
+            parameter = any(map(_is_parameter, versions))
             if name not in self.side.read and not parameter:
                 continue
-            found = {g: None for node in nodes for g in self.sources.gradients(node, linear=True)}
-            if not found and parameter:
-                self._refuse_accumulated(name, nodes)
+            found = {g: None for v in versions for g in self.sources.gradients(v, linear=True)}
+            if found or parameter:
+                self._refuse_accumulated(name, versions, found)
             if not found:
-                found = {g: None for node in nodes for g in self.sources.gradients(node, linear=False)}
+                found = {g: None for v in versions for g in self.sources.gradients(v, linear=False)}
             if not found and parameter:
-                fixed[name] = self._handed(name, nodes)
-            if found or fixed.get(name) or (parameter and self._takes_nothing(nodes)):
+                fixed[name] = self._fixed(versions)
+            if found or fixed.get(name) or (parameter and self._takes_nothing(versions)):
                 hits[name] = found
             elif parameter:
-                raise AnatomyError(self._no_gradient(name, nodes))
+                raise AnatomyError(self._no_gradient(name, versions))
         self._disentangle(hits)
         served = self._served(hits)
         read = self.side.read
@@ -97,41 +95,44 @@ class _Weights:
             WeightInfo(
                 name,
                 tuple(found),
-                tuple(written[name]),
+                tuple(nodes_of(self.side.versions[name])),
                 tuple(s for s in served.get(name, ()) if s not in read),
                 fixed.get(name, ()),
                 tuple(s for s in served.get(name, ()) if s in read),
-                any(map(self.sources.brings_rows, written[name])),
+                any(map(self.sources.brings_rows, self.side.versions[name])),
             )
             for name, found in hits.items()
         ]
 
-    def _refuse_accumulated(self, weight: str, updates: list[Node]) -> None:
-        """AnatomyError where updates take state to which this step adds gradients: the cell accumulates by itself."""
-        for value, _ in walk(self._starts(updates), self._through_loads):
-            if isinstance(value, State) and value.name not in self.side.read:
-                writes = self.side.written.get(value.name, ())
-                adding = [n for n in writes if self.sources.gradients(n, linear=True)]
-                if adding and len(writes) > 1:
+    def _refuse_accumulated(self, weight: str, versions: list[Term], found: Collection[Node]) -> None:
+        """AnatomyError where the cell accumulates by itself: updates take state to which this step adds gradients, and
+        which they do not reach by it, or only on a condition, to clear it then."""
+        for version in versions:
+            for term in self.sources.met(version, linear=True):
+                name = term.state.name if term.state is not None else ""
+                left = self.side.versions.get(name, ()) if name not in self.side.read else ()
+                if len(left) < 2:
+                    continue
+                adding = [v for v in left if self.sources.gradients(v, linear=True)]
+                on_condition = bool(adding) and len(self._guards[adding[0]]) < len(self._guards[version])
+                cleared = on_condition and not all(any(self.sources.sources(v, linear=True)) for v in left)
+                if adding and (cleared or not found):
                     raise AnatomyError(
                         f"graph '{self.side.graph.name}' accumulates already: it adds gradients up in state "
-                        f"'{value.name}' (by %{adding[0].name}) and updates '{weight}' from there. Export the training "
+                        f"'{name}' (by %{adding[0].value.name}) and updates '{weight}' from there. Export the training "
                         "cell without accumulation of its own, and ask for gradient-accumulation; or leave out "
                         "the passes that work on gradients."
                     )
 
-    def _no_gradient(self, weight: str, updates: list[Node]) -> str:
+    @cached_property
+    def _guards(self) -> dict[Term, tuple[Term, ...]]:
+        return {version: write.guards for write in self.side.done.writes for version in write.versions}
+
+    def _no_gradient(self, weight: str, versions: list[Term]) -> str:
         """Why an update has no gradient: the cell puts gradients into another shape, or takes none."""
-
-        def following(value: Value) -> Iterable[Value]:
-            if isinstance(value, Input):
-                return self.side.bound.get(value, ())
-            own = isinstance(value, Node) and self.side.parts.get(value) not in (FORWARD, BACKWARD)
-            return carried_operands(value) if own else ()
-
-        above = walk([v for n in updates for v in self.sources.operands(n)], following)
-        update = f"weight '{weight}': its update by {site(updates[0])}"
-        if any(isinstance(v, Node) and self.side.parts.get(v) == BACKWARD for v in above):
+        update = f"weight '{weight}': its update by {site(versions[0].value)}"
+        above = walk([v for version in versions for v in handed(version)], lambda term: term.operands)
+        if any(self.side.parts.get(term.value) == BACKWARD for term in above if isinstance(term.value, Node)):
             return (
                 f"{update} takes what the cell makes of gradients in other shapes (joined to one tensor, say), and "
                 "which part of it is the weight's gradient cannot be told: work on each gradient in its own shape, or "
@@ -142,76 +143,54 @@ class _Weights:
             "ops.GradOperation, or leave out the passes that work on gradients"
         )
 
-    def _starts(self, updates: list[Node]) -> list[Place]:
-        return [(v, ()) for n in updates for v in self.sources.operands(n)]
-
-    def _through_loads(self, place: Place) -> list[Place]:
-        """The values above one of the update side, the states that it reads included."""
-        value, calls = place
-        if isinstance(value, Input):
-            return actuals(value, calls, self.side.bound)
-        if not isinstance(value, Node) or self.side.parts.get(value) in (FORWARD, BACKWARD):
-            return []
-        return (
-            [(value.operand(0), calls)] if value.op.name == "Load" else self.sources.upward(value, calls, linear=True)
-        )
-
-    def _handed(self, weight: str, updates: list[Node]) -> tuple[Value, ...]:
+    def _fixed(self, versions: list[Term]) -> tuple[Value, ...]:
         """What an update is handed where autodiff had nothing left to compute: a value of the forward part or an input,
         as a loss that is linear in the weight has for a derivative, another weight, or itself; else constants."""
-        own = self.side.graph.states[weight]
-        taking = [node for node in updates if self._is_parameter(node, own)]
+        own = versions[0].state
+        starts = [v for version in versions if _is_parameter(version) for v in handed(version)]
         computed: list[Value] = []
         itself: list[Value] = []
         constants: list[Value] = []
         kept = False  # the cell hands on what it has kept: the weight beside it is a decay
-        bare = set(walk([v for node in taking for v in self.sources.operands(node)], _summands))
-        for value in dict.fromkeys(value for value, _ in walk(self._starts(taking), self._computed)):
-            if isinstance(value, Constant) and isinstance(value.value, TensorValue):
-                constants.append(value)
-            elif isinstance(value, Input) and value in self.side.graph.inputs and isinstance(value.type, TensorType):
-                computed.append(value)
-            elif isinstance(value, Node) and self.side.parts.get(value) in (FORWARD, BACKWARD):
-                loads = value.op.name == "Load" and own in states_behind(value.operand(0), self.side.bound)
-                if not loads:
+        bare = set(walk(starts, _summands))
+        for term in walk(starts, self._to_reads):
+            value = term.value
+            if term.name == "Load":
+                mine = term.operands[0].state is own
+                if not self._is_network(term):
+                    kept |= not mine
+                elif not mine:
                     computed.append(value)
-                elif value in bare:  # one that is multiplied by something is a decay
+                elif term in bare:  # one that is multiplied by something is a decay
                     itself.append(value)
-            elif isinstance(value, State):  # its memory, as it is when the update comes
-                (itself if value is own else computed).append(value)
-            elif isinstance(value, Node) and value.op.name == "Load":
-                kept = kept or own not in states_behind(value.operand(0), self.side.bound)
-        return tuple(computed or (() if kept else itself or constants))
+            elif term.state is not None:  # its memory, as it is when the update comes
+                if term.kind == LEAF or term.state.name in self.side.read:
+                    (itself if term.state is own else computed).append(term.state)
+            elif isinstance(value, Constant) and isinstance(value.value, TensorValue):
+                constants.append(value)
+            elif self._is_network(term) or (isinstance(value, Input) and isinstance(value.type, TensorType)):
+                computed.append(value)
+        return tuple(dict.fromkeys(computed or (() if kept else itself or constants)))
 
-    def _computed(self, place: Place) -> list[Place]:
-        """As :meth:`_through_loads`, but for what stands behind a Load."""
-        value, _ = place
-        return [] if isinstance(value, Node) and value.op.name == "Load" else self._through_loads(place)
+    def _to_reads(self, term: Term) -> Sequence[Term]:
+        return () if term.name == "Load" else self.sources.above(term, linear=True)
 
-    def _takes_nothing(self, updates: list[Node]) -> bool:
+    def _is_network(self, term: Term) -> bool:
+        return isinstance(term.value, Node) and self.side.parts.get(term.value) in (FORWARD, BACKWARD)
+
+    def _takes_nothing(self, versions: list[Term]) -> bool:
         """Whether the updates take no value of this step's forward or backward: the loss does not depend on the
         weight, and the exporter put a constant in the place of its gradient."""
-
-        def following(value: Value) -> Iterable[Value]:
-            if isinstance(value, Input):
-                return self.side.bound.get(value, ())
-            return value._operands if isinstance(value, Node) and value.op.name not in ("Load", "UpdateState") else ()
-
-        def gives(value: Value) -> bool:
-            if isinstance(value, Input):
-                return not self.side.bound.get(value)
-            computes = isinstance(value, Node) and value.op.name not in ("Load", "UpdateState")
-            return computes and (self.side.parts.get(value) in (FORWARD, BACKWARD) or value.op is CALL)  # type: ignore[call-overload, attr-defined]
-
-        return not any(map(gives, walk([v for n in updates for v in self.sources.operands(n)], following)))
-
-    def _is_parameter(self, node: Node, state: State) -> bool:
-        """Whether ``node`` is an optimizer primitive and ``state`` the weight it updates."""
-        fact = facts(node.op)
-        slots_alone = node.op.name == "AdamNoUpdateParam"
-        if fact.gradient is None or not fact.writes or slots_alone:
-            return False
-        return state in states_behind(node.operand(fact.writes[0]), self.side.bound)
+        starts = [v for version in versions for v in handed(version)]
+        return not any(
+            term.name != "Load"
+            and (
+                self._is_network(term)
+                or isinstance(term.value, Input)
+                or (term.kind == OPERATION and term.name == "call")
+            )
+            for term in walk(starts, lambda term: () if term.name == "Load" else term.operands)
+        )
 
     def _disentangle(self, hits: dict[str, dict[Node, None]]) -> None:
         """A gradient belongs to one weight. Where weights of one shape meet on the update side (a norm over
@@ -240,57 +219,51 @@ class _Weights:
     def _served(self, hits: dict[str, dict[Node, None]]) -> dict[str, list[str]]:
         """Slots and copies by weight: the other states that its update writes, and those whose own updates take its
         gradient or itself. A state that several weights share is a hyperparameter of the optimizer, not a slot."""
-        written = self.side.written
-        owner_of_gradient = {g: name for name, found in hits.items() for g in found}
-        owner_of_update = {node: name for name in hits for node in written[name]}
-        takers = _Takers(self.sources, written, hits)
+        owner: dict[Value | str, str] = {g: name for name, found in hits.items() for g in found}
+        owner |= {node: name for name in hits for node in nodes_of(self.side.versions[name])}
         served: dict[str, list[str]] = {}
-        for name, nodes in written.items():
+        for name, versions in self.side.versions.items():
             if name in hits:
                 continue
-            owners = {owner_of_update[n] for n in nodes if n in owner_of_update}
+            owners = {owner[v.value] for v in versions if v.value in owner}
             # First what keeps its shape (moments). A slot may have another one: sums over rows, a preconditioner.
             for reshaped in (False, True):
-                if owners:
-                    break
-                for node in nodes:
-                    for source in self.sources.sources(node, linear=False, reshaped=reshaped):
-                        if source in owner_of_gradient:
-                            owners.add(owner_of_gradient[source])
-                        elif source.op.name == "Load":
-                            owners.update(
-                                s.name for s in states_behind(source.operand(0), self.side.bound) if s.name in hits
-                            )
-            if len(owners or (owners := takers.of(name))) == 1:
+                for version in () if owners else versions:
+                    for term in self.sources.sources(version, linear=False, reshaped=reshaped):
+                        if term.state is not None and term.state.name in hits:
+                            owners.add(term.state.name)
+                        elif term.value in owner:
+                            owners.add(owner[term.value])
+            owners = owners or self._takers(hits).get(name, set())
+            if len(owners) == 1:
                 served.setdefault(next(iter(owners)), []).append(name)
         return served
 
+    def _takers(self, weights: Iterable[str]) -> dict[str, set[str]]:
+        """Which weights' updates take a state of many elements, each for its own: a slot that is made of the gradient
+        by way of other shapes (AdaMax's, of a row of two). One number may be anything that weights share (a loss
+        scale)."""
+        if self._taking is None:
+            self._taking = {}
+            for weight in weights:
+                for version in self.side.versions[weight]:
+                    for term in self.sources.sources(version, linear=False):
+                        if term.state is not None and is_array(term.state.type):
+                            self._taking.setdefault(term.state.name, set()).add(weight)
+        return self._taking
 
-def _summands(value: Value) -> Sequence[Value]:
+
+def _is_parameter(version: Term) -> bool:
+    """Whether an optimizer's primitive leaves this version as the weight that it updates."""
+    assert isinstance(version.value, Node)
+    fact = facts(version.value.op)
+    if fact.gradient is None or not fact.writes or version.name == "AdamNoUpdateParam":
+        return False
+    return version.operands[fact.writes[0]].state is version.state
+
+
+def _summands(term: Term) -> Sequence[Term]:
     """What a value is a copy, or the sum, of."""
-    return carried_operands(value) if isinstance(value, Node) and value.op.name in _SUMMING else ()
-
-
-class _Takers:
-    """Which weights' updates take a state of many elements, each for its own: a slot that is made of the gradient by
-    way of other shapes (AdaMax's, of a row of two). One number may be anything that weights share (a loss scale)."""
-
-    def __init__(self, sources: GradientSources, written: Mapping[str, Sequence[Node]], weights: Iterable[str]):
-        self.sources, self.written, self.weights = sources, written, list(weights)
-
-    def of(self, name: str) -> set[str]:
-        type_ = self.sources.side.graph.states[name].type
-        if not isinstance(type_, TensorType) or type_.size == 1:
-            return set()
-        return self._found.get(name, set())
-
-    @cached_property
-    def _found(self) -> dict[str, set[str]]:
-        found: dict[str, set[str]] = {}
-        for weight in self.weights:
-            for node in self.written[weight]:
-                for source in self.sources.sources(node, linear=False):
-                    if source.op.name == "Load":
-                        for state in states_behind(source.operand(0), self.sources.side.bound):
-                            found.setdefault(state.name, set()).add(weight)
-        return found
+    if term.kind == READ:
+        return () if term.name == "Load" else term.operands
+    return term.operands if term.name in _SUMMING else ()

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from ...analysis.training.network import BACKWARD, network_parts, passed_on
+from ...analysis.training.network import BACKWARD, network_parts
+from ...analysis.training.origins import passed_on
 from ...core.errors import PassError
 from ...core.graph import Graph, Node, Value
 from ...core.names import LOSS
@@ -46,7 +47,7 @@ def loss_of(graph: Graph) -> Value:
             "boost-inspect --forward --result NODE.",
         )
     loss = results.get(LOSS) or next(iter(results.values()))
-    return passed_on(graph, [loss])[0] or loss
+    return passed_on(graph, network_parts(graph), [loss])[0] or loss
 
 
 def is_training(graph: Graph) -> bool:

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import pytest
 from boost_compile.ir.analysis.functions.calls import (
-    actuals,
     bindings,
     called_functions,
     callees_first,
-    entered,
-    items_within,
     picked,
     reachable_functions,
     recursive_functions,
@@ -103,27 +100,6 @@ def test_a_call_with_an_argument_too_many_binds_the_others() -> None:
     assert {formal.name for formal in bindings(g)} == {"a", "b", "c", "u"}
 
 
-def test_one_caller_or_all() -> None:
-    g = graph(CHOICE)
-    bound = bindings(g)
-    formal = next(f for f in g.all_graphs() if f.name == "three").inputs[1]
-    s, v = node(g, "s"), node(g, "v")
-    assert [(value.name, calls) for value, calls in actuals(formal, (), bound)] == [("x", ()), ("s", ())]
-    assert [(value.name, calls) for value, calls in actuals(formal, (v,), bound)] == [("s", ())]
-    assert [(value.name, calls) for value, calls in actuals(formal, (v, s), bound)] == [("x", (v,))]
-    assert [value.name for value, _ in actuals(formal, (node(g, "r"),), bound)] == ["x", "s"]
-
-
-def test_entered_calls_end_where_they_go_round_or_too_deep() -> None:
-    g = graph(CHOICE)
-    r, s = node(g, "r"), node(g, "s")
-    assert entered((), r) == (r,)
-    assert entered((r,), s) == (r, s)
-    assert entered((r, s), r) == ()
-    assert len(entered((s,) * 7, r)) == 8
-    assert entered((s,) * 8, r) == ()
-
-
 def test_functions_in_the_order_of_their_needs() -> None:
     g = graph(CHOICE)
     assert reachable_functions(g) == {"one", "two", "three"}
@@ -175,10 +151,11 @@ def test_what_is_no_item() -> None:
     g = graph(PICK.replace("INDEX", "0"))
     bound = bindings(g)
     assert picked(node(g, "y"), bound) is None
-    assert items_within(node(g, "t"), 2, (), bound) is None
-    assert items_within(node(g, "t"), -3, (), bound) is None
-    assert items_within(node(g, "y"), 0, (), bound) is None
-    assert items_within(g.inputs[0], 0, (), bound) is None
+    for beyond in ("2", "-3"):
+        other = graph(PICK.replace("INDEX", beyond))
+        assert picked(node(other, "i"), bindings(other)) is None
+    unknown = graph(PICK.replace("INDEX", "0").replace("MakeTuple(%x, %y)", "Pair(%x, %y) : (float32[2], float32[2])"))
+    assert picked(node(unknown, "i"), bindings(unknown)) is None
 
 
 def test_tokens_are_left_out() -> None:

@@ -188,7 +188,9 @@ def test_an_optimizer_written_by_hand() -> None:
 
 def test_a_slot_read_before_it_is_written_leads_to_no_gradient() -> None:
     """The weight moves by what the slot held before: no gradient of this step is behind that update."""
-    late = HAND.replace("Load(%m, %after)", "Load(%m, umonad)")
+    late = HAND.replace("%again = Load(%m, %after)", "").replace(
+        "%uu = UpdateState(umonad, %scaled)", "%again = Load(%m, umonad)\n  %uu = UpdateState(umonad, %scaled, %again)"
+    )
     with pytest.raises(AnatomyError, match="but none from a gradient"):
         anatomy(step("%rate0 = Load(%rate, umonad)\n" + late, "AssignSub(%w, %move, %after)").clone()[0])
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from boost_compile.ir.analysis.effects.state_access import summarize
-from boost_compile.ir.analysis.functions.calls import bindings
 from boost_compile.ir.analysis.training.anatomy import anatomy
-from boost_compile.ir.analysis.training.network import BACKWARD, FORWARD, image, mark, network_parts, passed_on
-from boost_compile.ir.analysis.training.update_side import find_updates
+from boost_compile.ir.analysis.training.interpretation import interpret
+from boost_compile.ir.analysis.training.network import BACKWARD, FORWARD, mark, network_parts
 from boost_compile.ir.text import parse_program
 
 from tests.graphs import graph, node
@@ -112,7 +110,7 @@ graph @step(%x: float32[2]) {
     assert not named.keys() & {"half", "new", "all"}
     assert named["c"] == FORWARD
     assert named["d"] == BACKWARD
-    assert [effect.node.name for effect in find_updates(g, parts, summarize(g))] == ["new"]
+    assert [write.node.name for write in interpret(g, parts).writes] == ["new"]
 
 
 GRADIENTS_ADDED = """
@@ -174,55 +172,6 @@ def test_a_call_that_is_marked_backward_stays_so_whatever_it_calls() -> None:
         "func @forward(%a: float32[2]) {\n%m = Neg(%a) @f\nreturn %m\n}"
     )
     assert network_parts(g)[node(g, "r")] == BACKWARD
-
-
-def test_what_merely_passes_a_network_value_on() -> None:
-    g = graph("""
-graph @step(%x: float32[2], %go: bool[]) {
-  %y = Neg(%x) @f
-  %z = Exp(%x) @f
-  %d = Mul(%y, %z) @b
-  %t = MakeTuple(%y, %d)
-  %u = UpdateState(umonad, %d)
-  %w = Depend(%t, %u)
-  %i = TupleGetItem(%w, 1)
-  %late = Depend(%y, %u)
-  %c = call(@copy, %y) : float32[2]
-  %twice = call(@copy, %c) : float32[2]
-  %p = Partial(@same, %y)
-  %q = Partial(@same, %z)
-  %f = Switch(%go, %p, %q) : union<@same>
-  %either = call(%f) : float32[2]
-  %alike = Partial(@too, %y)
-  %f2 = Switch(%go, %alike, %alike) : union<@too>
-  %both = call(%f2) : float32[2]
-  %own = Exp(%i)
-  %r = MakeTuple(%own, %either, %twice, %both, %late)
-  return %r
-  func @same(%v: float32[2]) {
-    return %v
-  }
-  func @copy(%v: float32[2]) {
-    return %v
-  }
-  func @too(%v: float32[2]) {
-    return %v
-  }
-}""")
-    parts, bound = network_parts(g), bindings(g)
-
-    def of(name: str) -> str | None:
-        found = image(g, parts, bound, node(g, name))
-        return None if found is None else found.name
-
-    assert of("y") == "y"
-    assert of("i") == "d"
-    assert of("own") is None
-    assert of("late") == "y"
-    assert of("both") == "y"
-    assert of("either") is None  # one of two
-    assert image(g, parts, bound, g.inputs[0]) is g.inputs[0]
-    assert [None if v is None else v.name for v in passed_on(g, [node(g, "i"), node(g, "own")])] == ["d", None]
 
 
 BRANCHES = """

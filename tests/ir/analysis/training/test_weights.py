@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from boost_compile.ir.analysis.effects.state_access import summarize
 from boost_compile.ir.analysis.functions.calls import bindings
 from boost_compile.ir.analysis.training import anatomy, gradient_sources, update_side, weights
-from boost_compile.ir.analysis.training.gradient_sources import GradientSources
+from boost_compile.ir.analysis.training.gradient_sources import GradientSources, handed
+from boost_compile.ir.analysis.training.interpretation import Term, interpret
 from boost_compile.ir.analysis.training.network import OPTIMIZER, network_parts
 from boost_compile.ir.analysis.training.update_side import UpdateSide
 from boost_compile.ir.analysis.training.weights import find_weights
@@ -18,9 +18,7 @@ from tests.ir.worked import worked
 
 def side_of(graph: Graph) -> UpdateSide:
     parts = network_parts(graph)
-    return update_side.update_side(
-        graph, parts, bindings(graph), update_side.find_updates(graph, parts, summarize(graph))
-    )
+    return update_side.update_side(graph, parts, bindings(graph), interpret(graph, parts))
 
 
 def test_the_update_side() -> None:
@@ -28,27 +26,34 @@ def test_the_update_side() -> None:
     side = side_of(graph)
     told = {name for name, comment in comments.items() if comment.startswith("update side")}
     assert {node.name for node, part in side.parts.items() if part == OPTIMIZER} == told
-    assert side.written == {"w": [nodes["new"]]}
+    assert {name: update_side.nodes_of(left) for name, left in side.versions.items()} == {"w": [nodes["new"]]}
     assert side.read == {"w"}
-    assert (side.depth[nodes["new"]], side.depth[nodes["result"]]) == (0, 1)
+
+
+def version_of(graph: Graph) -> tuple[GradientSources, Term]:
+    """What the only update of a graph leaves."""
+    side = side_of(graph)
+    (version,) = side.versions["w"]
+    return GradientSources(side.parts, side.read), version
 
 
 def test_the_walk_from_an_update_to_its_gradient() -> None:
     graph, nodes, _ = worked(gradient_sources)
-    sources = GradientSources(side_of(graph))
-    assert sources.operands(nodes["new"]) == [nodes["scaled"]]
-    assert sources.gradients(nodes["new"], linear=True) == [nodes["g"]]
+    sources, new = version_of(graph)
+    assert [term.value for term in handed(new)] == [nodes["scaled"]]
+    assert sources.gradients(new, linear=True) == [nodes["g"]]
     nodes["scaled"].set_operand(0, nodes["w0"])
-    assert sources.gradients(nodes["new"], linear=True) == []
+    sources, new = version_of(graph)
+    assert sources.gradients(new, linear=True) == []
 
 
 def test_a_sign_is_no_gradient_but_made_of_one() -> None:
     graph, nodes, _ = worked(gradient_sources)
     with graph.inserting_before(nodes["scaled"]):
         nodes["scaled"].set_operand(0, graph.create("Sign", [nodes["g"]]))
-    sources = GradientSources(side_of(graph))
-    assert sources.gradients(nodes["new"], linear=True) == []
-    assert sources.gradients(nodes["new"], linear=False) == [nodes["g"]]
+    sources, new = version_of(graph)
+    assert sources.gradients(new, linear=True) == []
+    assert sources.gradients(new, linear=False) == [nodes["g"]]
 
 
 def test_a_slot_that_is_written_first_and_then_used() -> None:
