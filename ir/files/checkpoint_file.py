@@ -16,7 +16,7 @@ from ..core.data import MappedFile
 from ..core.errors import FormatError
 from ..core.naming import printable
 from ..core.types import MAX_RANK
-from .protobuf import DELIMITED, VARINT, fields
+from .protobuf import DELIMITED, VARINT, fields, read_varint
 
 if TYPE_CHECKING:
     import numpy as np
@@ -118,21 +118,13 @@ def _tensor(view: memoryview, start: int, end: int) -> tuple[tuple[int, ...], st
     type_, content = "", view[:0]
     for number, kind, _, a, b in fields(view, start, end):
         if number == DIMS and kind == VARINT:
-            dims.append(_number(view, a, b))
+            dims.append(read_varint(view, a, b)[0])
         elif number == DIMS and kind == DELIMITED:  # packed
-            at = a
-            while at < b:
-                stop = at
-                while stop < b and view[stop] > 127:
-                    stop += 1
-                dims.append(_number(view, at, stop + 1))
-                at = stop + 1
+            while a < b:
+                size, a = read_varint(view, a, b)
+                dims.append(size)
         elif number == TYPE and kind == DELIMITED:
             type_ = bytes(view[a:b]).decode("utf-8", "replace")
         elif number == CONTENT and kind == DELIMITED:
             content = view[a:b]
     return tuple(dims), type_, content
-
-
-def _number(view: memoryview, start: int, end: int) -> int:
-    return sum((byte & 127) << 7 * i for i, byte in enumerate(view[start:end]))

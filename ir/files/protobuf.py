@@ -40,7 +40,8 @@ def text_field(number: int, text: str) -> bytes:
     return delimited(number, text.encode("utf-8", "surrogatepass"))
 
 
-def _read_varint(view: memoryview, at: int, end: int) -> tuple[int, int]:
+def read_varint(view: memoryview, at: int, end: int) -> tuple[int, int]:
+    """A number, and where it ends."""
     value = shift = 0
     while at < end:
         byte = view[at]
@@ -63,7 +64,7 @@ def fields(view: memoryview, start: int, end: int) -> Iterator[tuple[int, int, i
         key = view[at]
         at += 1
         if key > 127:
-            key, at = _read_varint(view, field_at, end)
+            key, at = read_varint(view, field_at, end)
         wire_type = key & 7
         number = key >> 3
         if number == 0:
@@ -73,14 +74,14 @@ def fields(view: memoryview, start: int, end: int) -> Iterator[tuple[int, int, i
                 length = view[at]
                 at += 1
             else:
-                length, at = _read_varint(view, at, end)
+                length, at = read_varint(view, at, end)
             stop = at + length
             if stop > end:
                 raise FormatError(f"byte {field_at}: a field of {length} bytes reaches past the end of its message")
             yield number, wire_type, field_at, at, stop
             at = stop
         elif wire_type == VARINT:
-            _, stop = _read_varint(view, at, end)
+            _, stop = read_varint(view, at, end)
             yield number, wire_type, field_at, at, stop
             at = stop
         elif wire_type in (FIXED32, FIXED64):

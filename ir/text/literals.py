@@ -146,7 +146,7 @@ class LiteralScanner(Scanner):
         if char == "(":
             return self._tuple()
         if char == "[":
-            return self._sequence("[", "]")[0]
+            return self._sequence("[", "]")
         if char == "{":
             return self.mapping()
         if self.text.startswith('b"', self.pos):
@@ -159,24 +159,17 @@ class LiteralScanner(Scanner):
 
     def _tuple(self) -> tuple[Any, ...]:
         at = self.pos
-        values, trailing = self._sequence("(", ")")
-        if len(values) == 1 and not trailing:
+        values = self._sequence("(", ")")
+        if len(values) == 1 and not self.trailing:
             raise self.error("a tuple of one value is written with a comma: (value,)", at)
         return tuple(values)
 
-    def _sequence(self, left: str, right: str) -> tuple[list[Any], bool]:
+    def _sequence(self, left: str, right: str) -> list[Any]:
         self.expect(left)
         self.enter()
-        values: list[Any] = []
-        trailing = False
-        while not self.peek(right):
-            values.append(self.value())
-            trailing = self.accept(",")
-            if not trailing:
-                break
-        self.expect(right)
+        values = [self.value() for _ in self.listed(right)]
         self.leave()
-        return values, trailing
+        return values
 
     def mapping(self) -> dict[str, Any]:
         """``{name = value, …}``."""

@@ -27,6 +27,8 @@ class Scanner:
         self.text = text
         self.pos = 0
         self.source = source
+        self.trailing = False
+        """Whether a comma stood behind the last item of the list that was read last."""
         self._depth = 0
 
     def error(self, message: str, at: int | None = None) -> FormatError:
@@ -64,7 +66,8 @@ class Scanner:
         """Once for each item of a list, with commas between them and perhaps behind the last; takes ``end``."""
         while not self.peek(end):
             yield
-            if not self.accept(","):
+            self.trailing = self.accept(",")
+            if not self.trailing:
                 break
         self.expect(end, where)
 

@@ -17,24 +17,14 @@ class Parts:
         self.parameters: list[tuple[int, int]] = []
         self.inputs: list[tuple[int, int]] = []
         self.outputs: list[tuple[int, int]] = []
+        maps: list[tuple[int, int]] = []
         places = {
-            s.GRAPH_NODE: self.nodes,
-            s.GRAPH_PARAMETER: self.parameters,
-            s.GRAPH_INPUT: self.inputs,
-            s.GRAPH_OUTPUT: self.outputs,
-        }
-        rest: list[bytes] = []
-        for number, wire_type, at, a, b in fields(view, start, end):
-            found = places.get(number)
-            if found is not None and wire_type == DELIMITED:
-                found.append((a, b))
-            elif number == s.GRAPH_MAP_PARAMETER:
-                raise FormatError("the model has a MapParameter (a hash table as state), which is not supported")
-            elif number > s.GRAPH_FIELDS or found is not None:
-                raise FormatError(f"byte {at}: field {number} of a graph is unknown")
-            else:
-                rest.append(bytes(view[at:b]))
-        proto = s.GraphProto.FromString(b"".join(rest))
+            s.GRAPH_NODE: self.nodes, s.GRAPH_PARAMETER: self.parameters, s.GRAPH_INPUT: self.inputs,
+            s.GRAPH_OUTPUT: self.outputs, s.GRAPH_MAP_PARAMETER: maps,
+        }  # fmt: skip
+        proto = s.GraphProto.FromString(divided(view, start, end, places, s.GRAPH_FIELDS, "a graph"))
+        if maps:
+            raise FormatError("the model has a MapParameter (a hash table as state), which is not supported")
         self.name = text(proto.name, "graph name")
         self.attributes = proto.attribute
         self.notes = {
@@ -42,6 +32,21 @@ class Parts:
             for name in ("doc_string", "bprop_hash", "bprop_filepath")
             if proto.HasField(name)
         }
+
+
+def divided(
+    view: memoryview, start: int, end: int, places: dict[int, list[tuple[int, int]]], last: int, what: str
+) -> bytes:
+    """The fields of a message but for those in ``places``, where it notes from where to where their payloads go."""
+    rest: list[bytes] = []
+    for number, wire_type, at, a, b in fields(view, start, end):
+        if number in places and wire_type == DELIMITED:
+            places[number].append((a, b))
+        elif number > last or number in places:
+            raise FormatError(f"byte {at}: field {number} of {what} is unknown")
+        else:
+            rest.append(bytes(view[at:b]))
+    return b"".join(rest)
 
 
 def text(value: Any, what: str) -> str:

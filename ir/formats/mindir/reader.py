@@ -22,14 +22,13 @@ from ...core.op import CALL, Op
 from ...core.program import Entry, Program, Schedule, StateVariable
 from ...core.types import UNKNOWN, TensorType, Type
 from ...core.wording import counted
-from ...files.protobuf import DELIMITED, fields
 from . import schema as s
 from .codec import decode_value
 from .decoder import Decoder
 from .external import DataFiles
 from .nodes import LARGE, raw_node
 from .parameters import read_parameter
-from .parts import Parts, text
+from .parts import Parts, divided, text
 from .sniff import EXPORT_HINT, describe, encryption
 from .source import hashing, map_file
 from .wire import SMALL, elide
@@ -134,19 +133,11 @@ class Reader:
 
     def _model(self) -> Graph:
         view = self.view
-        header: list[bytes] = []
         primitives: list[tuple[int, int]] = []
         graphs: list[tuple[int, int]] = []
         functions: list[tuple[int, int]] = []
         places = {s.MODEL_GRAPH: graphs, s.MODEL_FUNCTIONS: functions, s.MODEL_PRIMITIVES: primitives}
-        for number, wire_type, at, a, b in fields(view, 0, len(view)):
-            if number in places and wire_type == DELIMITED:
-                places[number].append((a, b))
-            elif number > s.MODEL_FIELDS or number in places:
-                raise FormatError(f"byte {at}: field {number} of the model is unknown")
-            else:
-                header.append(bytes(view[at:b]))
-        self._header(b"".join(header))
+        self._header(divided(view, 0, len(view), places, s.MODEL_FIELDS, "the model"))
         if len(graphs) != 1:
             raise FormatError(f"the file holds {counted(len(graphs), 'main graph')}, not one; {EXPORT_HINT}")
         for a, b in primitives:

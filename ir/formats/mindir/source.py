@@ -6,6 +6,7 @@ import hashlib
 import os
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -34,30 +35,22 @@ def map_file(path: str | os.PathLike[str]) -> MappedFile:
 @contextmanager
 def hashing(file: MappedFile) -> Iterator[list[str]]:
     """Computes the sha256 of ``file`` while the block runs; then the list holds it. Stops where the block fails."""
-    size = len(file.view())
     stopped = threading.Event()
     digest: list[str] = []
-    failed: list[FormatError] = []
 
-    def run() -> None:
+    def run() -> str:
         whole = hashlib.sha256()
-        try:
-            for piece in file.pieces(0, size):
-                if stopped.is_set():
-                    return
-                whole.update(piece)
-        except FormatError as error:
-            failed.append(error)
-        digest.append(whole.hexdigest())
+        for piece in file.pieces(0, len(file.view())):
+            if stopped.is_set():
+                break
+            whole.update(piece)
+        return whole.hexdigest()
 
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    try:
-        yield digest
-    except BaseException:
-        stopped.set()
-        raise
-    finally:
-        thread.join()
-    if failed:
-        raise failed[0]
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(run)
+        try:
+            yield digest
+        except BaseException:
+            stopped.set()
+            raise
+        digest.append(found.result())
