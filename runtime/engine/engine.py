@@ -51,11 +51,11 @@ class Engine:
         refuse_foreign_code(program)
         device = named_device(device)
         refuse_without_kernel(program, device)
-        prepare_environment(program.graphs.values() if device == "CPU" else ())
+        self.graphs: dict[str, Graph] = {name: program.graphs[name] for name in program.schedule.graphs()}
+        prepare_environment(self.graphs.values() if device == "CPU" else ())
         _set_device(device)
         self.device = device
         self.ranks = join_ranks()
-        self.graphs: dict[str, Graph] = {name: program.graphs[name] for name in program.schedule.graphs()}
         _warn_of_ranks_apart(self.ranks, self.graphs.values())
         self.types = {name: variable.type for name, variable in program.state.items()}
         self.context: Context = Context(

@@ -14,7 +14,7 @@ from .device import named_device
 
 def refuse_foreign_code(program: Program) -> None:
     """Files are data: what MindSpore would run because a file names it (an expression, a library) is not started."""
-    for graph in program.graphs.values():
+    for graph in (program.graphs[name] for name in program.schedule.graphs()):
         for node in graph.all_nodes():
             if facts(node.op).family is Family.CODE:
                 raise RuntimeFailure(

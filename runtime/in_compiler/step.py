@@ -28,8 +28,9 @@ from .update import accumulating_graph
 Compile = Callable[[Program, str], Program]
 """Passes, run on a program for a target."""
 ONE_GRAPH = (
-    "A step must be one graph that holds forward, gradients and optimizer, compiled after bc.enable: in PyNative mode "
-    "put @mindspore.jit on the function that does all three."
+    "A step must be one graph that holds forward, gradients and optimizer, compiled after bc.enable: run a Model or a "
+    "training cell in graph mode (mindspore.set_context(mode=mindspore.GRAPH_MODE)), or put @mindspore.jit on the "
+    "function that does all three."
 )
 LOWERINGS = (alone, world, reciprocal, weighting, predication, measures)
 """Those of a session that are not about its host, in its order, so that both compute the same bits."""

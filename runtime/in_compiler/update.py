@@ -36,7 +36,7 @@ class Update:
         assert program.schedule.count is not None
         self._steps, self._count, self._graph = first.repeat, program.schedule.count, program.graphs[last.graph]
         state = {name: program.state[name] for name in self._graph.states}
-        alone = replace(program, graphs={last.graph: self._graph}, state=state, schedule=Schedule((last,)))
+        alone = replace(program, state=state, schedule=Schedule((last,)))
         live = LiveCell(parameters, {n: v.data for n, v in state.items()}, {}, lambda *_: program)
         self._engine = Engine(alone, CPU, None, live)
         if lost := state.keys() - self._engine.given.keys():
