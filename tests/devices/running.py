@@ -105,7 +105,7 @@ def _run_process(
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 cwd=folder,  # MindSpore leaves folders where it runs
-                env=_whole(environment),
+                env=whole(environment),
             )
             try:
                 ended = _wait(process, folder / "outcomes.jsonl", limit)
@@ -139,6 +139,6 @@ def _wait(process: subprocess.Popen[bytes], outcomes: Path, limit: float) -> int
                 return None
 
 
-def _whole(environment: Mapping[str, str]) -> dict[str, str]:
+def whole(environment: Mapping[str, str]) -> dict[str, str]:
     paths = [str(ROOT), *filter(None, [environment.get("PYTHONPATH"), os.environ.get("PYTHONPATH")])]
     return {**os.environ, "GLOG_v": "3", **environment, "PYTHONPATH": os.pathsep.join(paths)}
