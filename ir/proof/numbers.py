@@ -17,8 +17,8 @@ from itertools import accumulate
 from math import isfinite
 from typing import Any
 
-from ..analysis.derivative.calls import LinearCall
 from ..analysis.derivative.linear_operands import FILLS, SHAPE_ONLY, ZEROS, linear_in
+from ..analysis.derivative.linearity import LinearCall
 from ..core.attributes import Attribute, TensorValue, bits, scalar_of
 from ..core.data import to_numpy
 from ..core.graph import Node

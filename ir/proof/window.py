@@ -14,7 +14,7 @@ from itertools import combinations_with_replacement, product
 from math import isfinite
 from typing import Any
 
-from ..analysis.derivative.calls import LinearCall, linear_calls
+from ..analysis.derivative.linearity import LinearCall, linear_calls
 from ..analysis.training.network import network_parts
 from ..core.graph import Graph, Node
 from ..core.names import LOCAL
@@ -60,8 +60,9 @@ class Window:
         self.scales = [n for n, v in own.items() if v.role == "loss-scale" and v.shape == () and not v.data.is_zero()]
         if self.ranks and any(n.op.name == "AllReduce" for n in self.graph.all_nodes()):
             raise Unproved("the original sums over ranks itself: law missing")
-        if self.promises.weight is not None and (self.ranks or self.alone):
-            raise Unproved("weights of micro-batches over ranks, or in a file of one graph: law missing")
+        beside = any(self.promises.options.get("gradient-accumulation", {}).get(n) for n in ("offset", "least"))
+        if self.promises.weight is not None and (self.ranks or self.alone or beside):
+            raise Unproved("weights of micro-batches over ranks, in one graph or with a number beside: law missing")
         self.kept, self.dropped = (exact(n % 10**9 + 1) for n in random(2, SEED, "counts"))
         if self.alone:
             self.kept = exact(self.alone)

@@ -82,6 +82,8 @@ class DimReduce(Pass):
         feeding = [program.graphs[n] for n in program.schedule.graphs() if program.graphs[n].inputs]
         _refuse_changes(program, feeding, updating, trained)
         weighted = WEIGHT in program.state
+        if weighted and program.state[WEIGHT].info:
+            raise PassError("dim-reduce needs a loss that is divided by a count alone, with no number beside it")
         share = _weight_of(feeding[0]) if weighted else None
         trial = make_trial(feeding[0], trained, [] if share is None else [share])
         from .basis import read_basis  # numpy comes with it

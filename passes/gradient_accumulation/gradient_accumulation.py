@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-from ...ir.analysis.batch.joins import EQUAL, NEVER, Joining, joining
+from ...ir.analysis.batch.joins import EQUAL, NEVER, Beside, Joining, joining
 from ...ir.analysis.training.anatomy import TrainingAnatomy, anatomy
 from ...ir.analysis.training.gradient_path import gradient_paths
 from ...ir.analysis.training.network import network_parts
@@ -40,8 +40,7 @@ class GradientAccumulation(Pass):
     mean over samples, their mean is taken; where it is divided by what the batch counts (tokens, a mask, weights, what
     ``ignore_index`` leaves), each micro-batch weighs as much as it counts. The report says of which micro-batches a
     window is one step on the joined batch: ``any sizes``, ``equal sizes only``, or ``never``, with the node at which
-    samples meet (BatchNorm in training, a contrastive loss); then the mean is taken. A number that is added to a count
-    stands in each micro-batch: such a window weighs by counts, and is not that step. The report says what was assumed
+    samples meet (BatchNorm in training, a contrastive loss); then the mean is taken. The report says what was assumed
     where the file does not tell.
 
     The graph ``accumulate`` keeps forward and backward and adds every gradient to its accumulator (state
@@ -78,6 +77,8 @@ class GradientAccumulation(Pass):
     weight: str | None = option(
         None, help="input, output or node whose sum weighs a micro-batch's gradients (reduction=weighted)"
     )
+    offset: float = option(0.0, help="what the loss adds to that sum before it divides by it", minimum=0.0)
+    least: float = option(0.0, help="the least number that the loss divides by", minimum=0.0)
     split: str = option(
         "apply", help="a separate update graph, or one fused with the last micro-batch", choices=("apply", "fused")
     )
@@ -96,13 +97,16 @@ class GradientAccumulation(Pass):
                 raise OptionError(f"pass '{self.name}': carry={entry} ends with none of {', '.join(HOW)}")
         if (self.reduction == "weighted") != (self.weight is not None):
             raise OptionError(f"pass '{self.name}': reduction=weighted and weight=NAME belong together")
+        if (self.offset or self.least) and self.weight is None:
+            raise OptionError(f"pass '{self.name}': offset and least belong to reduction=weighted")
 
     def settled(self, program: Program) -> GradientAccumulation:
         """``auto``, as the loss says it."""
         if self.reduction != "auto" or len(program.graphs) != 1:
             return self
         joins = joining(anatomy(the_step(program, self.name)))
-        return dataclasses.replace(self, reduction=joins.reduction, weight=joins.weight)
+        offset, least = joins.beside
+        return dataclasses.replace(self, reduction=joins.reduction, weight=joins.weight, offset=offset, least=least)
 
     def run(self, program: Program) -> PassResult:
         step = the_step(program, self.name)
@@ -145,7 +149,8 @@ class GradientAccumulation(Pass):
     def _judge(self, joins: Joining, result: PassResult) -> None:
         """Whether a cycle is the step on the joined batch, and what of that is assumed."""
         asked = self.reduction
-        alike = asked == joins.reduction or (asked, joins.reduction) == ("weighted", "mean")
+        alike = asked == joins.reduction and (self.offset, self.least) == joins.beside
+        alike |= (asked, joins.reduction) == ("weighted", "mean")
         lost = EQUAL if (asked, joins.reduction) == ("mean", "weighted") else NEVER
         sizes = joins.sizes if alike or joins.sizes == NEVER else lost
         result.statistics |= {"big batch": sizes, "joins": str(joins)}
@@ -180,7 +185,8 @@ class GradientAccumulation(Pass):
             cycle = (Entry("accumulate", self.steps - 1), Entry("step"))[0 if self.steps > 1 else 1 :]
         paths = {path.weight: path for path in gradient_paths(found.graph, found)}
         fixed = fixed_gradients(found, paths)
-        return Plan(found, cut, gradients, carried, paths, fixed, weight, self.reduction == "mean", cycle)
+        mean = self.reduction == "mean"
+        return Plan(found, cut, gradients, carried, paths, fixed, weight, Beside(self.offset, self.least), mean, cycle)
 
     def _accumulators(self, program: Program, cut: Cut) -> list[Kept]:
         names = [c.weight + (f"#{c.part}" if c.part else "") for c in cut.gradients]

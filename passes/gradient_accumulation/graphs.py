@@ -37,7 +37,7 @@ def accumulate(program: Program, plan: Plan) -> None:
         program.add_state(k.name, k.type, "accumulator" if k.mean else "carried")
     program.add_state(COUNT, NUMBER, "counter")
     if plan.weight is not None:
-        program.add_state(WEIGHT, NUMBER, "accumulator")
+        program.add_state(WEIGHT, NUMBER, "accumulator").info |= plan.beside._asdict() if any(plan.beside) else {}
     updating = {name: _updating_graph(plan, name) for name in ("apply", "step") if name == "apply" or plan.fused}
     program.graphs = {"accumulate": _accumulating_graph(plan), **updating}  # it changes the step, so it comes last
     separate_draws(program)
@@ -50,14 +50,15 @@ def _accumulating_graph(plan: Plan) -> Graph:
     graph.name = "accumulate"
     fx = Effects(graph, listed=plan.found.effects)
     drop_update_side(fx, plan.found.parts)
-    factor = None if plan.weight is None else scalar_sum(graph, plan.weight, scope=SCOPE)
+    weight = None if plan.weight is None else scalar_sum(graph, plan.weight, scope=SCOPE)
+    factor = None if weight is None else _beside(graph, plan, weight)
     for k in plan.gradients:
         gradient = k.crossing.value
         term = _term(graph, k, gradient, factor)
         added = fx.append("AssignAdd", [graph.state(k.name, k.type), term], scope=SCOPE, sources=[gradient])
         mark(added, {STAGE: "accumulate"})
-    if factor is not None:
-        mark(fx.append("AssignAdd", [graph.state(WEIGHT, NUMBER), factor], scope=SCOPE), {STAGE: "accumulate"})
+    if weight is not None:
+        mark(fx.append("AssignAdd", [graph.state(WEIGHT, NUMBER), weight], scope=SCOPE), {STAGE: "accumulate"})
     for k in plan.carried:
         value = k.crossing.value
         if k.mean:
@@ -78,8 +79,9 @@ def _updating_graph(plan: Plan, name: str) -> Graph:
     graph, twin = plan.found.graph.clone(name) if fused else clone_update_side(plan.found, plan.cut, name)
     fx = Effects(graph, listed=plan.found.effects.of_clone(graph, twin))
     numbers = [graph.state(COUNT, NUMBER)]
-    factor = None if not fused or plan.weight is None else scalar_sum(graph, twin[plan.weight], scope=SCOPE)
-    divisor = _divisor(fx, plan, _number(graph, 1.0) if fused and plan.mean else factor)
+    weight = None if not fused or plan.weight is None else scalar_sum(graph, twin[plan.weight], scope=SCOPE)
+    factor = None if weight is None else _beside(graph, plan, weight)
+    divisor = _divisor(fx, plan, _number(graph, 1.0) if fused and plan.mean else weight)
     loaded = _feed_gradients(fx, plan, twin, divisor, factor, fused=fused)
     _mark_fixed(graph, plan, twin)
     _feed_means(fx, plan, twin, fused=fused)
@@ -107,10 +109,18 @@ def _divisor(fx: Effects, plan: Plan, own: Value | None) -> Node | None:
         return declare_divisor(declare_tally(_total(fx, COUNT, own), COUNT), counted=True)
     if plan.weight is None:
         return None
-    total = declare_tally(_total(fx, WEIGHT, own), WEIGHT)
+    total = _beside(graph, plan, declare_tally(_total(fx, WEIGHT, own), WEIGHT))
     # All weights zero: the sum of nothing stays zero.
     some = graph.create("NotEqual", [total, _number(graph, 0.0)], scope=SCOPE)
     return declare_divisor(graph.create("Select", [some, total, _number(graph, 1.0)], scope=SCOPE))
+
+
+def _beside(graph: Graph, plan: Plan, weight: Value) -> Value:
+    """What a loss is divided by that counts so much."""
+    numbers = zip(("Add", "Maximum"), plan.beside, strict=True)
+    for name, number in numbers:
+        weight = graph.create(name, [weight, _number(graph, number)], scope=SCOPE) if number else weight
+    return weight
 
 
 def _total(fx: Effects, state: str, own: Value | None) -> Node:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ...ir.analysis.batch.joins import Beside
 from ...ir.analysis.training.anatomy import TrainingAnatomy
 from ...ir.analysis.training.stages import GradientPath, Point
 from ...ir.core.graph import Constant, Value
@@ -27,7 +28,8 @@ class Kept:
 @dataclass(frozen=True, slots=True)
 class Plan:
     """The decisions. ``paths``: of the step's gradients, by weight. ``fixed``: the constants that some updates take for
-    a gradient, by weight, and who takes them. ``weight``: the factor of a micro-batch's gradients, if there is one.
+    a gradient, by weight, and who takes them. ``weight``: what a micro-batch counts, if that is told, and what stands
+    ``beside`` that.
     """
 
     found: TrainingAnatomy
@@ -37,6 +39,7 @@ class Plan:
     paths: Mapping[str, GradientPath]
     fixed: Mapping[str, Point]
     weight: Value | None
+    beside: Beside
     mean: bool
     cycle: tuple[Entry, ...]
 

@@ -30,7 +30,7 @@ def steps_of(group: int | str) -> str:
 
 # fmt: off
 NAMES: tuple[Name, ...] = (
-    Name(WEIGHT, "state", "the sum of the weights of a cycle's micro-batches (reduction=weighted)",
+    Name(WEIGHT, "state", "the sum of a window's weights (reduction=weighted); its notes: offset and least beside it",
          ("passes.gradient_accumulation.graphs",), ("passes.dim_reduce.dim_reduce",
          "passes.gradient_accumulation.graphs", "passes.monitor.monitor")),
     Name(SKIPPED, "state", "how many updates in a row were skipped",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
@@ -109,6 +110,8 @@ class Tokens(nn.Cell):
             return (mask * losses).sum() / (2.0 * mask.sum())
         if form == "one more":
             return (mask * losses).sum() / (mask.sum() + 1.0)
+        if form == "one more than twice":
+            return (mask * losses).sum() / (2.0 * ops.maximum(mask.sum(), 3.0) + 1.0)
         if form == "four at least":
             return (mask * losses).sum() / ops.maximum(mask.sum(), 4.0)
         if form == "root of the count":
@@ -121,7 +124,7 @@ class Tokens(nn.Cell):
 COUNTED = (
     "ignore_index", "class weights", "smoothed", "nll_loss", "square errors", "quotient", "epsilon", "maximum", "clamp",
     "where", "div", "selected", "one-hot", "means", "shares", "reciprocal", "guarded", "decayed",
-    "divided by the cell", "twice the count",
+    "divided by the cell", "twice the count", "one more", "four at least", "one more than twice",
 )  # fmt: skip
 
 
@@ -191,7 +194,7 @@ def test_sums_add_up_and_means_are_means(form: str, reduction: str, sizes: str) 
     assert bool(assumed) == (form == "by its number")
 
 
-@pytest.mark.parametrize("form", ["two counts", "one more", "four at least", "root of the count", "centred", "pairs"])
+@pytest.mark.parametrize("form", ["two counts", "root of the count", "centred", "pairs"])
 def test_what_is_not_the_big_batch_says_so(form: str) -> None:
     batches = ragged(23, 5, 11, 2)
     ours, program = by_micro_batches(form, batches)
@@ -200,6 +203,16 @@ def test_what_is_not_the_big_batch_says_so(form: str) -> None:
     assert report.statistics["big batch"] == "never"
     assert any(miss.reason.startswith("not the big batch") for miss in report.misses)
     assert report.summary.endswith("; not one step on the joined batch")
+
+
+def test_the_verifier_divides_as_the_loss_does() -> None:
+    """Its reference takes the numbers beside the count from the options of the pass, and adds weights up by itself."""
+    batches = ragged(23, 5)
+    program = bc.compile(source := bc.capture(cell("one more")[1], *batches[0]), "gradient-accumulation{steps=2}")
+    assert (program.reports[-1].options["offset"], bc.verify(source, program).verified) == (1.0, True)
+    assert "offset=1.0" in program.pipeline
+    wrong = dataclasses.replace(program, pipeline=program.pipeline.replace("offset=1.0", "offset=3.0"))
+    assert not bc.verify(source, wrong).verified
 
 
 def test_who_asks_for_a_mean_gets_it_and_is_told() -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import Any
 
+from ...ir.analysis.batch.joins import Beside
 from ...ir.core.program import Program
 from ...passes.framework.base import Pass
 from ...passes.framework.pipeline import parse_pipeline
@@ -53,10 +55,10 @@ class Promises:
         return "mean" if accumulation is None else str(accumulation.options()["reduction"])
 
     @property
-    def weight(self) -> str | None:
-        """The value of the graph that weighs a micro-batch."""
-        accumulation = self.one(ACCUMULATION)
-        return None if accumulation is None else accumulation.options()["weight"]
+    def weight(self) -> tuple[str, Beside] | None:
+        """The value of the graph that weighs a micro-batch, and what stands beside it where the loss is divided."""
+        options: dict[str, Any] = {} if (accumulation := self.one(ACCUMULATION)) is None else accumulation.options()
+        return (options["weight"], Beside(options["offset"], options["least"])) if options.get("weight") else None
 
     @property
     def unscale(self) -> str:

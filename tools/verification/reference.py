@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ...ir.analysis.batch.joins import Beside
 from ...ir.core.program import Program
 from ...passes.step.unscaling import TOLD
 from ...runtime.training.result import StepResult
@@ -66,14 +67,14 @@ class Reference:
         self,
         base: Program,
         device: str = "CPU",
-        weight: str | None = None,
+        weight: tuple[str, Beside] | None = None,
         stages: Sequence[str] = (),
         unscale: str = TOLD,
     ):
         """``stages``: at which gradients can be changed; ``unscale``: what the user says of them there."""
         self.base = base
-        self.probe: Probe = make_probe(base, weight, stages, unscale)
-        self._weighted = weight is not None
+        self.probe: Probe = make_probe(base, weight and weight[0], stages, unscale)
+        self._beside = weight and weight[1]
         self._device = device
         self._probe = Session(self.probe.program, device=device)
         self.initial: Values = self._probe.state()
@@ -123,7 +124,7 @@ class Reference:
             given = _laid_open(result, self._slots)
         gradients = {s.name: given[s.name] for s in self.probe.gradients}
         outputs = {n: v for n, v in result.items() if n not in self._nothing and n != WEIGHT}
-        weight = float(np.sum(result[WEIGHT], dtype=np.float32)) if self._weighted else 1.0
+        weight = float(np.sum(result[WEIGHT], dtype=np.float32)) if self._beside is not None else 1.0
         written = {n: after[n] for n in self.probe.written}
         for array in (*gradients.values(), *written.values()):
             array.flags.writeable = False  # they are remembered
@@ -270,8 +271,9 @@ class Reference:
         """The sum, mean or weighted mean of the gradients, in float32 at least, and the sum of their magnitudes."""
         reduced: Values = {}
         magnitudes: Values = {}
-        counting = [m for m in micros if reduction != "weighted" or m.weight != 0]
-        total = np.float32(sum(np.float32(m.weight) for m in counting)) if reduction == "weighted" else len(counting)
+        beside = self._beside if reduction == "weighted" else None
+        counting = [m for m in micros if beside is None or beside.divisor(m.weight)]
+        total = beside.divisor(sum(m.weight for m in counting)) if beside else len(counting)
         for slot in self.probe.gradients:
             dtype = np.dtype(slot.type.dtype.value)
             wide = np.dtype(np.float32) if dtype.itemsize < 4 else dtype
@@ -280,7 +282,7 @@ class Reference:
             with np.errstate(invalid="ignore", over="ignore"):
                 for m in counting:
                     g = m.gradients[slot.name].astype(wide)
-                    sums = sums + (g * wide.type(m.weight) if reduction == "weighted" else g)
+                    sums = sums + (g * wide.type(beside.divisor(m.weight)) if beside else g)
                     magnitude += np.abs(g)
                 if reduction != "sum" and total:
                     sums = sums / wide.type(total)

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from ...ir.analysis.batch.joins import Beside
 from ...ir.core.program import Program
 from ...passes.framework.manager import compile_program
 from ...passes.framework.pipeline import parse_pipeline
@@ -101,7 +102,7 @@ class ScaledReference(Scaling):
         base: Program,
         exact: Program,
         device: str = "CPU",
-        weight: str | None = None,
+        weight: tuple[str, Beside] | None = None,
         stages: Sequence[str] = (),
         unscale: str = TOLD,
     ):

@@ -207,7 +207,7 @@ class _Job:
             return file_batches(self.data, graph, count), []
         if self.data is not None:
             return given_batches(self.data, count), []
-        positive = [] if promises.weight is None else weighing_inputs(graph, promises.weight)
+        positive = [] if promises.weight is None else weighing_inputs(graph, promises.weight[0])
         return random_batches(graph, count, self.seed, positive)
 
 

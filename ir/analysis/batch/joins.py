@@ -7,7 +7,8 @@ that is divided by what the batch counts weighs by that count (:mod:`.kinds`).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from ...core.graph import Constant, Node, State, Value
 from ...core.names import BACKWARD_ID, FORWARD_ID
@@ -25,11 +26,25 @@ from .kinds import CONSTANT, DIVIDES, MEAN, MULTIPLIES, SUM, Divisor, Fact, Kind
 from .rules import shape_of
 
 
+class Beside(NamedTuple):
+    """What stands beside a count: a loss is divided by ``max(count + offset, least)``."""
+
+    offset: float = 0.0
+    least: float = 0.0
+
+    def divisor(self, count: float) -> float:
+        return max(count + self.offset, self.least)
+
+
+NOTHING = Beside()
+
+
 @dataclass(frozen=True)
 class Joining:
     """``sizes``: of which micro-batches a cycle is the step on the joined batch: ``any sizes``, ``equal sizes only``,
     ``never``. ``reduction``: how gradients join for that (where never: ``mean``), by ``divisor``. ``why``: where never,
-    and the ``node``. ``assumed``: what the file does not say."""
+    and the ``node``. ``assumed``: what the file does not say. ``beside``: the
+    numbers beside the count of the divisor."""
 
     sizes: str
     reduction: str
@@ -37,6 +52,7 @@ class Joining:
     node: Value | None = None
     why: str = ""
     assumed: tuple[str, ...] = ()
+    beside: Beside = NOTHING
 
     @property
     def weight(self) -> str | None:
@@ -132,11 +148,12 @@ class _Joins:
             return self._never(roots[0], why)
         if divisor.kind != "count":
             return self._made(ANY if divisor.kind == "sum" else EQUAL, divisor.kind, None)
-        if why := self._unlike(divisor):
-            return self._never(divisor.value, why)
-        if why := self._beside_the_count(divisor):
-            return Joining(NEVER, "weighted", divisor, divisor.value, why, tuple(self.assumed))
-        return self._made(ANY, "weighted", divisor)
+        beside = self._unlike(divisor)
+        if isinstance(beside, str):
+            return self._never(divisor.value, beside)
+        if any(beside) and CONSTANT in by:
+            return self._never(divisor.value, "a term beside the loss would not be divided by its count alone")
+        return replace(self._made(ANY, "weighted", divisor), beside=beside)
 
     def _made(self, sizes: str, reduction: str, divisor: Divisor | None) -> Joining:
         return Joining(sizes, reduction, divisor, None, "", tuple(self.assumed))
@@ -207,45 +224,52 @@ class _Joins:
         count = self.kinds.count(self.kinds.fact(other), other)
         return [] if count is None else [Divisor("count", other, count.base, times=not divides)]
 
-    def _unlike(self, divisor: Divisor) -> str:
-        """Why the divisor of a loss is not one that a count weighs by; "" where it is, but for numbers beside it."""
+    def _unlike(self, divisor: Divisor) -> str | Beside:
+        """Why the divisor of a loss is not one that a count weighs by; else what stands beside that, but for a factor
+        that all micro-batches share."""
         value, inverse = divisor.value, divisor.times
         if value is not None and not self._reaches_derivative(value):
             return f"{site(value)} divides what is returned, but no derivative"
-        bounded = named(Family.CLAMP, Family.SUM) | {"Maximum", "Select"}
-        for node, inside in self._from_count(divisor):
-            name = node.op.name
-            if name == "Reciprocal" or (name in DIVIDES and inside == [node.operand(1)]):
-                inverse = not inverse
-            elif name in DIVIDES | MULTIPLIES and len(inside) == 1:
-                continue  # all micro-batches share the factor
-            elif name not in _SAME | bounded:
-                return f"the loss is divided by {site(node)}, which is no count itself"
+        added, least, factor = 0.0, 0.0, 1.0
+        beside: list[tuple[Node, str, float]] = []
+        for node, inside in self._from_count(divisor)[::-1]:
+            name, given = node.op.name, {i: n for i, n in numbers(node) if node.operand(i) not in inside}
+            number = next(iter(given.values()), float("nan"))
             if not inside:
                 return f"the loss is divided by {divisor}, whose way to the loss cannot be told"
-        return f"the loss is multiplied by {divisor}" if inverse else ""
+            if name == "Reciprocal" or (name in DIVIDES and inside == [node.operand(1)]):
+                inverse, factor = not inverse, float("nan")
+            elif name in DIVIDES | MULTIPLIES and len(inside) == 1:
+                factor = (factor / number if name in DIVIDES else factor * number) if number > 0 else float("nan")
+            elif name in named(Family.SUM) and given.keys() in ({0}, {1}):
+                beside.append((node, "adds", number))
+                added, least = added + number / factor, least + number / factor if least else 0.0
+            elif (name == "Maximum" and given) or (name in named(Family.CLAMP) and given.keys() == {1}):
+                beside.append((node, "holds", number))
+                least = least if number / factor <= least else number / factor
+            elif name not in _SAME | {"Select"}:
+                return f"the loss is divided by {site(node)}, which is no count itself"
+        if inverse:
+            return f"the loss is multiplied by {divisor}"
+        if all(abs(n) <= (_NEGLIGIBLE if how == "adds" else 1) for _, how, n in beside):
+            for node, how, n in beside:
+                moved = f"moves gradients by {n:g} of themselves at most" if how == "adds" else "is not above a count"
+                self.assumed[f"the {n:g} of {site(node)}, beside a count of whole numbers, {moved}"] = None
+            return NOTHING
+        node, how, n = beside[-1]
+        of_means = divisor.base is not None and self.kinds.fact(divisor.base).by == {MEAN}
+        if added >= 0 and least < float("inf") and not of_means:  # a nan is neither
+            return Beside(added, least if least > added else 0.0)
+        return f"{site(node)} {how} {n:g} {'to' if how == 'adds' else 'against'} what is no count itself"
 
-    def _from_count(self, divisor: Divisor) -> Iterator[tuple[Node, list[Value]]]:
+    def _from_count(self, divisor: Divisor) -> list[tuple[Node, list[Value]]]:
         """The nodes by which a divisor is made of its count, the last one first, each with what it takes of that."""
-        value = divisor.value
+        value, found = divisor.value, list[tuple[Node, list[Value]]]()
         while isinstance(value, Node) and value is not divisor.base:
             inside = [v for v in value.operands if self.kinds.fact(v).kind in (Kind.COUNT, Kind.SUMS)]
-            yield value, inside
+            found.append((value, inside))
             value = inside[-1] if inside else None
-
-    def _beside_the_count(self, divisor: Divisor) -> str:
-        """Why a number beside a count counts: one that is added stands once in the divisor of the joined batch, and in
-        that of every micro-batch; a bound above 1 lifts the counts of some. "" where it moves nothing."""
-        for node, _ in self._from_count(divisor):
-            added = node.op.name in named(Family.SUM)
-            for _, number in numbers(node) if added or node.op.name in named(Family.CLAMP) | {"Maximum"} else ():
-                if abs(number) > (_NEGLIGIBLE if added else 1):
-                    how = f"adds {number:g} to" if added else f"holds {number:g} against"
-                    return f"{site(node)} {how} the count, in each micro-batch anew, and in the joined batch once"
-                if number:
-                    moved = f"moves gradients by {number:g} of themselves at most" if added else "is not above a count"
-                    self.assumed[f"the {number:g} of {site(node)}, beside a count of whole numbers, {moved}"] = None
-        return ""
+        return found
 
     def _reaches_derivative(self, value: Value) -> bool:
         """Whether something behind the forward part takes a value, or what is made of it without a weight."""

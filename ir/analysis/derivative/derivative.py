@@ -20,7 +20,7 @@ from ...core.graph import Constant, Graph, Node, Value
 from ...core.names import BACKWARD_ID, FORWARD_ID
 from ...core.op import CALL
 from ...core.types import TensorType, TupleType
-from ...core.walk import carried_operands, walk
+from ...core.walk import walk
 from ..functions.closures import Closures, Path
 from .components import leaves
 from .linear_operands import linear_in, sees_shape_only
@@ -28,7 +28,6 @@ from .linear_operands import linear_in, sees_shape_only
 FORWARD, BACKWARD = "forward", "backward"
 NONE, COEFFICIENT, TAIL, CARRIER = 0, 1, 2, 3
 """How near a value is to the derivative: not backward; a coefficient; where it starts; made from it."""
-SEVERAL = object()
 
 
 class Derivative:
@@ -42,12 +41,12 @@ class Derivative:
         self.groups: dict[Node, object] = {}
         for node in graph.all_nodes():
             self.groups[node] = self._group(node)
-        self.numbers = {group for group in self.groups.values() if not isinstance(group, Node)}
         self.fixed: set[Value] = set()
         self._note_fixed()
-        self.fed: set[object] = set()
+        self.fed: dict[object, None] = {}
         self.tails: set[object] = set()
-        self._settle()
+        while self._settle():
+            self.ranks.clear()
 
     def rank(self, value: Value) -> int:
         return self.ranks.get(value, NONE)
@@ -64,12 +63,8 @@ class Derivative:
     def _note_fixed(self) -> None:
         """Notes the single numbers that are computed from constants alone."""
         for node in self.graph.all_nodes():
-            single = isinstance(node.type, TensorType) and node.type.is_static and node.type.size == 1
-            if (
-                single
-                and node.op is not CALL
-                and all(isinstance(v, Constant) or v in self.fixed for v in node.operands)
-            ):
+            fixed = node.op is not CALL and all(isinstance(v, Constant) or v in self.fixed for v in node.operands)
+            if fixed and isinstance(node.type, TensorType) and node.type.is_static and node.type.size == 1:
                 self.fixed.add(node)
 
     def _is_setting(self, user: Node, value: Value) -> bool:
@@ -88,40 +83,24 @@ class Derivative:
             return self.groups.get(source, node) if isinstance(source, Node) else node
         return node
 
-    def _is_backward(self, node: Node) -> bool:
-        return self.parts.get(node) == BACKWARD
-
-    def _feed(self) -> None:
-        """Notes the groups that take the derivative from another group, or from an input of their function."""
-        for node, group in self.groups.items():
-            if group not in self.fed and self._is_backward(node) and self._takes_of_others(node):
-                self.fed.add(group)
-
-    def _takes_of_others(self, node: Node) -> bool:
-        group = self.groups[node]
-        for operand in carried_operands(node):
-            if self._is_setting(node, operand):
-                continue
-            if isinstance(operand, Node) and self._is_backward(operand):
-                other = self.groups[operand]
-                if other != group and (other in self.numbers or self.rank(operand) == CARRIER):
-                    return True
-            elif self.rank(operand) == CARRIER:
-                return True
-        return False
-
     # -- ranks -----------------------------------------------------------------------------------------------
 
-    def _settle(self) -> None:
-        """Ranks until nothing changes. A group once found to be fed, or a tail all the same, stays so: this ends."""
-        while True:
-            self._feed()
-            if self._round():
-                continue
-            missed = self._missed_tails()
-            if not missed:
-                return
-            self.tails.update(missed)
+    def _settle(self) -> bool:
+        """Ranks all values by the groups that are known to be fed, and says whether these rank others so. Of groups
+        that were fed by coefficients alone, which they share with others, the first one is a tail all the same."""
+        while self._round():
+            pass
+        carried: dict[object, None] = {}  # by the last node that takes the derivative
+        for node, rank in self.ranks.items():
+            if rank == CARRIER and isinstance(node, Node):
+                carried.pop(self.groups[node], None)
+                carried[self.groups[node]] = None
+        missed = next((g for g in self.fed if g not in carried and g not in self.tails), None)
+        if missed is not None:
+            self.tails.add(missed)
+        known = len(self.fed)
+        self.fed |= carried
+        return missed is not None or len(self.fed) > known
 
     def _round(self) -> bool:
         """Ranks every value once, operands before users; says whether any rank changed."""
@@ -144,7 +123,7 @@ class Derivative:
         """Whether the argument of a call or Partial is a derivative; a constant argument of a backward call is one."""
         value = node.operand(i)
         if isinstance(value, Constant):
-            return node.op is CALL and self._is_backward(node)
+            return node.op is CALL and self.parts.get(node) == BACKWARD
         return self.rank(value) >= TAIL
 
     def _rank(self, node: Node) -> int:
@@ -168,7 +147,8 @@ class Derivative:
             # What autodiff marked neither way may be a derivative all the same: one written by hand, of a loss.
             return COEFFICIENT if part == FORWARD else NONE
         group = self.groups[node]
-        return TAIL if group in self.tails or (group in self.numbers and group not in self.fed) else COEFFICIENT
+        numbered = not isinstance(group, Node)
+        return TAIL if numbered and (group in self.tails or group not in self.fed) else COEFFICIENT
 
     def _rank_of_element(self, node: Node) -> int:
         """That of the element itself where the tuple can be followed, else that of the tuple."""
@@ -178,25 +158,3 @@ class Derivative:
 
         found = walk(self.closures.step(node, ()) or [], lambda item: step(item) or [])
         return max((self.rank(item[0]) for item in found if step(item) is None), default=NONE)
-
-    def _missed_tails(self) -> set[object]:
-        """Groups that seem fed but get the derivative from nowhere: all that they take of other groups are coefficients
-        that they share with them. Of those, the ones that take nothing of another of them: it may feed them yet."""
-        carried = {self.groups[n] for n, rank in self.ranks.items() if rank == CARRIER and isinstance(n, Node)}
-        missed: dict[object, None] = {}
-        for node, group in self.groups.items():
-            unfed = group in self.fed and group not in carried and group not in self.tails and group not in missed
-            if unfed and group in self.numbers and self._is_backward(node) and self._takes_of_others(node):
-                missed[group] = None
-        behind: dict[Node, object] = {}  # the missed group that a node is computed from, several of them
-        waiting: set[object] = set()
-        for node, group in self.groups.items():
-            sources = {behind[v] for v in carried_operands(node) if v in behind}
-            if group in missed:
-                if sources - {group}:
-                    waiting.add(group)
-                sources.add(group)
-            if sources:
-                behind[node] = sources.pop() if len(sources) == 1 else SEVERAL
-        first = set(missed) - waiting
-        return first or set(list(missed)[:1])

@@ -36,6 +36,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ...core.errors import AnatomyError
 from ...core.graph import Graph, Node, Use, Value
 from ...core.names import BACKWARD_ID
 from ...core.predicates import is_float_tensor
@@ -48,6 +49,14 @@ from .derivative import BACKWARD, Derivative
 from .terms import Terms
 
 _SUMS = named(Family.SUM, Family.DIFFERENCE, Family.CAST, Family.COPY)
+
+
+@dataclass(frozen=True)
+class LinearCall:
+    """The elements ``items`` of a call's result are multiplied by s if the ``operands`` all are."""
+
+    operands: frozenset[int]
+    items: frozenset[int]
 
 
 @dataclass
@@ -101,3 +110,26 @@ def demand_of(
     """All that must be multiplied so that the ``wanted`` uses are: see :func:`find_seeds`."""
     derivative = Derivative(graph, parts, Closures(graph))
     return Demand(derivative, Zeros(graph), Terms(derivative, frozenset(assume_linear)), wanted)
+
+
+def linear_calls(graph: Graph, parts: Mapping[Node, str], calls: Iterable[Node]) -> dict[Node, LinearCall]:
+    """Calls of functions that a loop made: the derivative comes back through a loop by one. Those that are linear, each
+    asked of by itself."""
+    found = {}
+    for call in calls:
+        if call.graph is not graph:
+            continue
+        items = [user for user in call.users if user.op.name == "TupleGetItem" and is_float_tensor(user)]
+        wanted = [use for item in items for use in item.use_sites()]
+        try:
+            demand = demand_of(graph, parts, wanted)
+        except AnatomyError:
+            continue
+        behind = set(walk([call], lambda v: [u for u in v.operands if isinstance(u, Node)]))
+        if any(user not in behind for uses in demand.places().values() for user, _ in uses):
+            continue  # something that does not go through the call would have to be multiplied too
+        operands = frozenset(i for user, i, _ in demand.uses if user is call)
+        indices = frozenset(path[0] for value, path in demand.multiplied if value is call and path)
+        if operands and indices:
+            found[call] = LinearCall(operands, indices)
+    return found

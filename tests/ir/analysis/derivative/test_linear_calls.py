@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from boost_compile.ir.analysis.derivative.calls import linear_calls
+from boost_compile.ir.analysis.derivative.linearity import linear_calls
 from boost_compile.ir.analysis.training.network import network_parts
 from boost_compile.ir.core.graph import Graph, Node
 from boost_compile.ir.core.op import CALL
