@@ -17,8 +17,9 @@ A function that calls itself is followed once; what it gives itself is a term of
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 
 from ...core.errors import AnatomyError
 from ...core.graph import Constant, Graph, GraphRef, Input, Node, State, Value
@@ -47,6 +48,7 @@ class Term:
     value: Value
     operands: tuple[Term, ...] = ()
     state: State | None = None
+    number: int = field(default_factory=count().__next__)
 
     @property
     def name(self) -> str:
@@ -357,21 +359,6 @@ def element(whole: Term, index: int, node: Value) -> Term | None:
     if whole.name not in MAKE_TUPLE or not -len(whole.operands) <= index < len(whole.operands):
         return None
     return whole.operands[index]
-
-
-def below(root: Term, known: Container[Term] = ()) -> Iterator[Term]:
-    """What a term is made of, operands first, but for what is ``known``."""
-    stack, opened, done = [root], set[Term](), set[Term]()
-    while stack:
-        term = stack[-1]
-        if term in opened or term in known:
-            stack.pop()
-            if term not in done and term not in known:
-                done.add(term)
-                yield term
-        else:
-            opened.add(term)
-            stack.extend(t for t in reversed(term.operands) if t not in done)
 
 
 def _same_function(one: Thing | Tail, other: Thing | Tail) -> bool:

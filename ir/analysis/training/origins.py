@@ -29,7 +29,6 @@ from .interpretation import (
     READ,
     Interpretation,
     Term,
-    below,
     element,
     interpret,
 )
@@ -102,7 +101,8 @@ class Origins:
     def of(self, term: Term) -> Origin | None:
         """The value of the main graph that a term is, or what functions compute from such; None where neither can be
         told."""
-        for here in below(term, self._known):
+        new = walk([term], lambda here: () if here in self._known else here.operands)
+        for here in sorted((here for here in new if here not in self._known), key=lambda here: here.number):
             self._known[here] = self._origin(here)
         return self._known[term]
 

@@ -8,14 +8,13 @@ from ...core.errors import AnatomyError
 from ...core.graph import Constant, Graph, GraphRef, Node, State, Value
 from ...core.names import LOSS, LOSS_SCALE, OVERFLOW
 from ...core.naming import result_names
-from ...core.op import CALL
 from ...core.primitives import Family, named
 from ...core.program import Program
 from ...core.types import DType, ScalarType, TensorType, TupleType, Type, leaves
 from ...core.walk import result_value, walk
 from ..effects.state_access import Summary, summarize
-from ..functions.calls import called_functions
 from .anatomy import TrainingAnatomy, anatomy
+from .interpretation import Term
 from .network import BACKWARD, FORWARD, OPTIMIZER, mark
 from .origins import Origins
 
@@ -69,7 +68,7 @@ def name_outputs(program: Program, graph: Graph, found: TrainingAnatomy) -> None
         name = f"output{i}" if given[i] in ("", *_TOLD) else given[i]
         if result.path == found.loss_path:
             name = LOSS
-        elif isinstance(value, Value) and value in flags and _asks_for_finite(value):
+        elif isinstance(value, Value) and value in flags and _asks_for_finite(found, value):
             name = OVERFLOW
         elif result.state is not None and _is_loss_scale(found, result.state):
             name = LOSS_SCALE
@@ -113,18 +112,10 @@ def _writes_state(branch: Value, known: dict[str, Summary]) -> bool:
     return bool(known[function.graph.name].writes)
 
 
-def _asks_for_finite(flag: Value) -> bool:
+def _asks_for_finite(found: TrainingAnatomy, flag: Value) -> bool:
     """Whether a test for infinities or NaN is behind the flag."""
-
-    def following(value: Value) -> list[Value]:
-        if not isinstance(value, Node) or mark(value) is not None:
-            return []
-        behind = list(value.operands)
-        if value.op is CALL:
-            behind += [f.result for f in called_functions(value) if f.has_result]
-        return behind
-
-    return any(isinstance(v, Node) and v.op.name in TESTING and mark(v) is None for v in walk([flag], following))
+    term = found.side.done.terms.get(flag)
+    return isinstance(term, Term) and any(t.name in TESTING for t in walk([term], lambda t: t.operands))
 
 
 def _is_loss_scale(found: TrainingAnatomy, state: State) -> bool:
