@@ -15,6 +15,7 @@ from boost_compile.ir.formats.python.check import BEGIN, UnsafeSource, check_sou
 from boost_compile.ir.formats.python.decompile import decompile
 from boost_compile.ir.formats.python.source import prelude
 from boost_compile.ir.formats.storage.load import load
+from boost_compile.ir.text import parse_graph
 
 from tests.ir.formats.python.corpus import CORPUS, network
 
@@ -175,3 +176,110 @@ def test_nested_values_do_not_exhaust_the_stack() -> None:
     graph.result = graph.create(Op("Some", {"deep": deep}, kind=1), [value], value.type)
     with pytest.raises(PassError, match="nested"):
         decompile(program)
+
+
+def construct(text: str) -> list[str]:
+    """The lines of `construct` for a graph as text."""
+    graph = parse_graph(text)
+    program = Program({"step": graph}, {}, Schedule((Entry("step"),)))
+    for state in graph.states.values():
+        program.add_state(state.name, state.type, "unknown")
+    source = decompile(program).source
+    return [line[8:] for line in source[source.index("def construct(self") :].splitlines()[1:]]
+
+
+BRANCH = """graph @step(%x: float32[2], %go: bool[]) {
+  %p = Partial(@yes, %x)
+  %q = Partial(@no, %x)
+  %s = Switch(%go, %p, %q)
+  %r = call(%s) : float32[2]
+  %y = Neg(%r)
+  return %y
+  func @yes(%a: float32[2]) {
+    %b = Exp(%a)
+    return %b
+  }
+  func @no(%a: float32[2]) {
+    return %a
+  }
+}"""
+LOOP = """graph @step(%x: float32[2], %n: int32[]) {
+  %w = state %w: float32[2]
+  %r = call(@head, %n, %x, %w) : float32[2]
+  return %r
+  func @head(%i: int32[], %v: float32[2], %w: float32[2]) {
+    %c = Less(%i, %i) : bool[]
+    %b = Partial(@body, %i, %v, %w)
+    %e = Partial(@after, %v, %w)
+    %s = Switch(%c, %b, %e)
+    %r = call(%s) : float32[2]
+    return %r
+  }
+  func @body(%i: int32[], %v: float32[2], %w: float32[2]) {
+    %j = Neg(%i)
+    %u = Add(%v, %w)
+    %r = call(@head, %j, %u, %w) : float32[2]
+    return %r
+  }
+  func @after(%v: float32[2], %w: float32[2]) {
+    %y = Mul(%v, %w)
+    return %y
+  }
+}""".replace("  %w = state %w", "  state %w")
+
+
+def test_functions_are_written_out_where_they_are_called() -> None:
+    assert construct(BRANCH) == [
+        "if go:",
+        "    exp = self.exp(x)",
+        "    chosen = exp",
+        "else:",
+        "    chosen = x",
+        "neg = self.neg(chosen)",
+        "return neg",
+    ]
+    assert construct(LOOP) == [
+        "i = n",
+        "v = x",
+        "less = self.less(i, i)",
+        "while less:",
+        "    neg = self.neg(i)",
+        "    add = self.add(v, self.w)",
+        "    i, v = neg, add",
+        "    less = self.less(i, i)",
+        "mul = self.mul(v, self.w)",
+        "return mul",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("Switch(%c, %b, %e)", "Switch(%c, %e, %b)", "not as a loop that goes on while its condition holds"),
+        ("call(@head, %j, %u, %w)", "call(@head, %j, %u, %u)", "goes on with another state"),
+        (
+            "%r = call(@head, %j, %u, %w) : float32[2]\n    return %r",
+            "%r = call(@head, %j, %u, %w) : float32[2]\n    %z = Neg(%r)\n    return %z",
+            "more than 40 deep",
+        ),
+        (
+            "%r = call(@head, %j, %u, %w) : float32[2]\n    return %r\n  }",
+            "%p = Partial(@more, %j, %u, %w)\n    %q = Partial(@after, %u, %w)\n"
+            "    %t = Less(%j, %i) : bool[]\n    %s = Switch(%t, %p, %q)\n"
+            "    %r = call(%s) : float32[2]\n    return %r\n  }\n"
+            "  func @more(%i: int32[], %v: float32[2], %w: float32[2]) {\n"
+            "    %r = call(@head, %i, %v, %w) : float32[2]\n    return %r\n  }",
+            "one of its branches leaves a loop",
+        ),
+    ],
+)
+def test_loops_that_python_has_no_form_for_are_refused(old: str, new: str, says: str) -> None:
+    assert old in LOOP
+    with pytest.raises(PassError, match=says):
+        construct(LOOP.replace(old, new))
+
+
+def test_functions_that_would_grow_out_of_all_proportion_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("boost_compile.ir.formats.python.source._MOST_LINES", 3)
+    with pytest.raises(PassError, match="written out where they are called, take more than 3 lines"):
+        construct(BRANCH)
