@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from graphlib import CycleError, TopologicalSorter
 
 from ..analysis.functions.calls import switch_behind, targets
 from ..core.graph import Graph, GraphRef, Input, Node, State, Value
@@ -127,29 +128,15 @@ def _check_writes(sweeps: list[Sweep], bound: dict[Input, list[tuple[Value, Node
 
 def _check_recursion(direct: dict[Graph, list[tuple[Graph, Node]]], problems: Problems) -> None:
     """A function that calls itself other than through Switch never ends."""
-    done: set[Graph] = set()
-    for root in direct:
-        if root in done:
-            continue
-        path = {root}
-        stack = [(root, iter(direct[root]))]
-        while stack:
-            graph, rest = stack[-1]
-            for function, node in rest:
-                if function in path:
-                    problems.add(
-                        Rank.CALL, graph, node,
-                        f"function '{function.name}' calls itself without a Switch, so it never ends",
-                        "let a Switch decide about the call",
-                    )  # fmt: skip
-                elif function not in done:
-                    path.add(function)
-                    stack.append((function, iter(direct.get(function, ()))))
-                    break
-            else:
-                stack.pop()
-                path.discard(graph)
-                done.add(graph)
+    try:
+        TopologicalSorter({graph: [function for function, _ in calls] for graph, calls in direct.items()}).prepare()
+    except CycleError as error:
+        function, graph = error.args[1][:2]  # who is called stands before who calls it
+        node = next(node for called, node in direct[graph] if called is function)
+        problems.add(
+            Rank.CALL, graph, node, f"function '{function.name}' calls itself without a Switch, so it never ends",
+            "let a Switch decide about the call",
+        )  # fmt: skip
 
 
 def call_acts(call: Node) -> bool:

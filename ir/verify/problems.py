@@ -56,10 +56,11 @@ class Problems:
         for problem in sorted(self.found, key=lambda p: p.rank)[:limit]:
             lines.append(f"- {self._place(problem)}{problem.what}; {problem.remedy}")
             graph, node = problem.graph, problem.node
-            if graph is not None and node is not None and graph not in self.unlisted:
-                if graph not in printers:
-                    printers[graph] = node_printer(graph)
-                lines += _excerpt(graph, node, printers[graph])
+            if graph is None or node is None or node.graph is not graph or graph in self.unlisted:
+                continue
+            if graph not in printers:
+                printers[graph] = node_printer(graph)
+            lines += _excerpt(graph, node, printers[graph])
         if count > limit:
             lines.append(f"… and {count - limit} more")
         return "\n".join(lines)
@@ -79,22 +80,14 @@ class Problems:
 
 def _excerpt(graph: Graph, node: Node, show: Callable[[Node], str]) -> Iterator[str]:
     """Five lines around the node, itself marked."""
-    if graph.is_return(node):
-        before, shown, after = [*_walk(graph._last, "_prev", 4)], [], []
-    else:
-        before, shown, after = [*_walk(node._prev, "_prev", 2)], [node], [*_walk(node._next, "_next", 2)]
-    for other in [*reversed(before), *shown, *after]:
+    nodes, end = list(graph), graph.is_return(node)
+    at = len(nodes) if end else nodes.index(node)
+    for other in nodes[max(at - (4 if end else 2), 0) : at + 3]:
         line = show(other)
         mark = ">" if other is node else " "
         yield f"  {mark} {line if len(line) <= _WIDTH else line[: _WIDTH - 1] + '…'}"
-    if graph.is_return(node):
+    if end:
         yield "  > return" + (f" %{graph.result.name}" if graph.has_result else "")
-
-
-def _walk(node: Node | None, link: str, steps: int) -> Iterator[Node]:
-    while node is not None and steps:
-        yield node
-        node, steps = getattr(node, link), steps - 1
 
 
 def shown(value: Value) -> str:
