@@ -72,3 +72,37 @@ def test_flags_that_need_others(flags: list[str], said: str, path: Path) -> None
     result = CliRunner().invoke(command, [str(path), *flags])
     assert result.exit_code == 2
     assert said in result.output
+
+
+def test_all_primitives_without_an_operator_are_named_at_once(tmp_path: Path) -> None:
+    text = """graph @step(%x: float32[2,3]) -> (first, second) {
+  %a = Foo(%x) : float32[2,3]
+  %b = Neg(%a)
+  %c = Bar(%x) : float32[2,3]
+  %r = MakeTuple(%b, %c)
+  return %r
+}"""
+    (tmp_path / "m.ir").write_text(text)
+    output = tmp_path / "out.onnx"
+    arguments = [str(tmp_path / "m.ir"), "--format", "onnx", "--standard", "-o", str(output)]
+    with pytest.raises(bc.Error) as caught:
+        CliRunner().invoke(command, arguments, catch_exceptions=False)
+    said = str(caught.value)
+    assert "2 nodes of the network cannot be written as standard ONNX:" in said
+    assert "Foo %a: no standard operator" in said
+    assert "Bar %c: no standard operator" in said
+    assert "Neg" not in said
+    assert not output.exists()
+
+
+def test_an_open_second_axis_has_a_name_of_its_own(tmp_path: Path) -> None:
+    text = "graph @step(%x: float32[?,?], %y: float32[4,?]) -> (a, b) {\n  %r = Neg(%x) : float32[?,?]\n"
+    text += "  %s = Exp(%y) : float32[4,?]\n  %t = MakeTuple(%r, %s)\n  return %t\n}"
+    (tmp_path / "m.ir").write_text(text)
+    output = tmp_path / "out.onnx"
+    arguments = [str(tmp_path / "m.ir"), "--format", "onnx", "--standard", "-o", str(output)]
+    assert CliRunner().invoke(command, arguments, catch_exceptions=False).exit_code == 0
+    found = shapes(onnx.load(output))
+    assert [len(shape) for shape in found.values()] == [2, 2, 2, 2]
+    assert found["x"] == ["batch", "x_1"]
+    assert found["y"] == [4, "y_1"]

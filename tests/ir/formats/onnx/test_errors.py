@@ -219,3 +219,81 @@ def test_what_becomes_state_and_what_a_constant(tmp_path: Path) -> None:
     assert {n: (v.role, v.trainable) for n, v in program.state.items()} == {"w": ("weight", True)}
     constants = [o for n in program.graphs["step"] for o in n.operands if isinstance(o, Constant)]
     assert not any(isinstance(o, Node) for o in constants)
+
+
+def outside(**said: str) -> Any:
+    weight = TensorProto(name="w", data_type=FLOAT, dims=[2], data_location=TensorProto.EXTERNAL)
+    for key, value in said.items():
+        weight.external_data.add(key=key, value=value)
+    return weight
+
+
+@pytest.mark.parametrize(
+    ("weight", "says"),
+    [
+        (TensorProto(name="w", data_type=17, dims=[2], raw_data=b"12"), "ONNX element type 17, which MindSpore lacks"),
+        (TensorProto(name="w", data_type=FLOAT, dims=[-1]), r"a tensor of shape \[-1\]"),
+        (
+            TensorProto(name="w", data_type=FLOAT, dims=[2], raw_data=bytes(4)),
+            r"4 bytes of data for float32\[2\], .* 8",
+        ),
+        (TensorProto(name="w", data_type=FLOAT, dims=[2], float_data=[1]), "fewer than its 2 elements are in the file"),
+        (outside(offset="0"), "where its external data lies is not said"),
+        (outside(location="data", offset="far"), "where its external data lies is not said, or not in numbers"),
+    ],
+)
+def test_tensors_that_are_not_what_they_say(weight: Any, says: str, tmp_path: Path) -> None:
+    (tmp_path / "data").write_bytes(bytes(8))
+    made = model([helper.make_node("Add", ["x", "w"], ["y"])], [info("x", 2)], [info("y", 2)], [weight])
+    with pytest.raises(FormatError, match=rf"m\.onnx: initializer 'w': {says}"):
+        load(made, tmp_path)
+
+
+def test_numbers_in_typed_fields_are_read(tmp_path: Path) -> None:
+    tensors = [
+        TensorProto(name="w", data_type=FLOAT, dims=[2], float_data=[1.5, -2]),
+        TensorProto(name="one", data_type=FLOAT, float_data=[3]),
+        TensorProto(name="half", data_type=TensorProto.FLOAT16, dims=[2], int32_data=[0x3C00, 0xC000]),
+    ]
+    nodes = [
+        helper.make_node("Mul", ["x", "w"], ["a"]),
+        helper.make_node("Add", ["a", "one"], ["b"]),
+        helper.make_node("Cast", ["half"], ["c"], to=FLOAT),
+        helper.make_node("Add", ["b", "c"], ["y"]),
+    ]
+    state = load(model(nodes, [info("x", 2)], [info("y", 2)], tensors), tmp_path).state
+    assert {name: v.initial.tolist() for name, v in state.items()} == {"w": [1.5, -2], "half": [1, -2]}
+
+
+def test_weights_in_constant_nodes_are_state_where_there_are_no_others(tmp_path: Path) -> None:
+    def constant(name: str, **value: Any) -> Any:
+        return helper.make_node("Constant", [], [name], **value)
+
+    weight = numpy_helper.from_array(np.ones(3, np.float32), "t")
+    nodes = [constant("w", value=weight), constant("two", value_float=2.0), constant("row", value_floats=[1.0, 2, 3]),
+             constant("at", value=numpy_helper.from_array(np.array([2, 1, 0]), "t")),
+             helper.make_node("Mul", ["x", "w"], ["a"]), helper.make_node("Mul", ["a", "two"], ["b"]),
+             helper.make_node("Add", ["b", "row"], ["c"]), helper.make_node("Gather", ["c", "at"], ["y"])]  # fmt: skip
+    assert set(load(model(nodes, [info("x", 3)], [info("y", 3)]), tmp_path).state) == {"w"}
+    other = numpy_helper.from_array(np.ones(3, np.float32), "other")
+    nodes[4] = helper.make_node("Sum", ["x", "w", "other"], ["a"])
+    assert set(load(model(nodes, [info("x", 3)], [info("y", 3)], [other]), tmp_path).state) == {"other"}
+
+
+def test_inputs_that_no_graph_takes(tmp_path: Path) -> None:
+    node = helper.make_node("Relu", ["x"], ["y"])
+    with pytest.raises(FormatError, match="input 'x' has no shape: export with one"):
+        load(model([node], [helper.make_tensor_value_info("x", FLOAT, None)], [info("y", 2)]), tmp_path)
+    several = helper.make_tensor_sequence_value_info("x", FLOAT, [2])
+    first = helper.make_node("SequenceLength", ["x"], ["y"])
+    with pytest.raises(FormatError, match="input 'x' is not a tensor of a type that MindSpore has"):
+        load(model([first], [several], [info("y", kind=TensorProto.INT64)]), tmp_path)
+
+
+def test_the_opset_is_that_of_onnx_itself(tmp_path: Path) -> None:
+    made = model([helper.make_node("Relu", ["x"], ["y"])], [info("x", 2)], [info("y", 2)])
+    made.opset_import.reverse()
+    assert [node.op.name for node in load(made, tmp_path).graphs["step"]] == ["ReLU"]
+    del made.opset_import[1]
+    with pytest.raises(FormatError, match="does not say which opset it uses"):
+        load(made, tmp_path)
