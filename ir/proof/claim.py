@@ -27,6 +27,7 @@ def claim_of(program: Program) -> str:
             )
         return "each step leaves in every state, and returns, what the original's step does"
     how = {"mean": "mean", "sum": "sum", "weighted": "weighted mean"}[promises.reduction]
+    how += f" (beside the weights stands {promises.beside[0]:g})" if promises.beside[0] else ""
     alone = steps_of_one_graph(program)
     micro_batches = counted(n, "micro-batch") if alone else f"any number of micro-batches (here {n})"
     over = ", over all ranks, however many there are," if promises.over_ranks else ""

@@ -26,6 +26,12 @@ class Promises:
         return str(given["weight"]) if given.get("reduction") == "weighted" else None
 
     @property
+    def beside(self) -> tuple[float, float]:
+        """What the loss adds to that weight where it divides by it, and the least that it then divides by."""
+        given = self.options.get("gradient-accumulation", {})
+        return given.get("offset", 0.0), given.get("least", 0.0)
+
+    @property
     def over_ranks(self) -> str | None:
         """How gradients join over the ranks of a job, "mean" or "sum"; None where each trains for itself."""
         if "data-parallel" not in self.options:

@@ -240,9 +240,9 @@ class Prover:
         return {**direct, **leaving}
 
     def _weights(self, graph: Graph) -> list[Num | None]:
-        """What a micro-batch may count: one that counts 0 adds nothing."""
-        weight = self.window.weight
-        return [weight, *([exact(0)] if weight is not None and graph.inputs else [])]
+        """What a micro-batch may count: one whose loss is divided by 0 adds nothing."""
+        weight, offset = self.window.weight, self.window.offset.exact
+        return [weight, *([exact(0)] if weight is not None and graph.inputs and not offset else [])]
 
     # -- the end of a window -----------------------------------------------------------------------------------
 

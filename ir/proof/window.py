@@ -60,9 +60,10 @@ class Window:
         self.scales = [n for n, v in own.items() if v.role == "loss-scale" and v.shape == () and not v.data.is_zero()]
         if self.ranks and any(n.op.name == "AllReduce" for n in self.graph.all_nodes()):
             raise Unproved("the original sums over ranks itself: law missing")
-        beside = any(self.promises.options.get("gradient-accumulation", {}).get(n) for n in ("offset", "least"))
-        if self.promises.weight is not None and (self.ranks or self.alone or beside):
-            raise Unproved("weights of micro-batches over ranks, in one graph or with a number beside: law missing")
+        offset, least = self.promises.beside
+        self.offset = exact(Fraction(offset))
+        if self.promises.weight is not None and (self.ranks or self.alone or least):
+            raise Unproved("weights of micro-batches over ranks, in one graph or held above a number: law missing")
         self.kept, self.dropped = (exact(n % 10**9 + 1) for n in random(2, SEED, "counts"))
         if self.alone:
             self.kept = exact(self.alone)
@@ -151,7 +152,8 @@ class Window:
         found = Numbers(self.terms, SEED, given, self.known, *how)
         found.totals = dict(self.totals)
         if self.weight is not None and self.now is not None:
-            found.nonzero = {x.pair for x in (self.now, times(self.kept, self.average(self.weight))) if x.exact is None}
+            counts = (self.now, times(self.kept, self.average(self.weight)))
+            found.nonzero = {x.pair for c in counts for x in (c, plus(c, self.offset)) if x.exact is None}
         return found
 
     def find_gradients(self, idle: Collection[int]) -> None:
@@ -185,7 +187,8 @@ class Window:
             return value
         total, count, each = value, exact(1), exact(1)
         if self.weight is not None:
-            return times(self.average(times(value, self.weight)), inverse(self.average(self.weight)))
+            total = plus(self.average(times(value, self.weight)), times(self.offset, self.average(value)))
+            return times(total, inverse(plus(self.average(self.weight), times(self.offset, inverse(self.kept)))))
         if self.averaged:
             total, count = times(self.kept, self.average(value)), self.kept
         if self.ranks is not None:
@@ -241,6 +244,8 @@ class Window:
         claims += [[*names]] if len(names) > 1 else []
         for (scales, factor), claim in product(self.ways(), claims):
             adds: list[Added] = [(seam, factor, scales) for seam in claim if seam is None or seam in self.seams]
+            if self.offset.exact and scales == (WEIGHT,) and any(seam is not None for seam in claim):
+                adds += [(seam, factor * self.offset.exact, ()) for seam, *_ in adds]
             if adds and flat(self.sum(adds)) == value.pair:
                 return adds
         what = f"the gradient of weight '{self.program.state[name].weight}'" if names else "a number"

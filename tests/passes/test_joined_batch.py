@@ -215,6 +215,16 @@ def test_the_verifier_divides_as_the_loss_does() -> None:
     assert not bc.verify(source, wrong).verified
 
 
+def test_the_prover_divides_as_the_loss_does() -> None:
+    batches = ragged(23, 5)
+    program = bc.compile(source := bc.capture(cell("one more")[1], *batches[0]), "gradient-accumulation{steps=2}")
+    assert bc.prove(source, program).proved
+    report = program.reports[-1]
+    said = dataclasses.replace(report, options={**report.options, "offset": 3.0})
+    wrong = dataclasses.replace(program, reports=[*program.reports[:-1], said])
+    assert not bc.prove(source, wrong).proved
+
+
 def test_who_asks_for_a_mean_gets_it_and_is_told() -> None:
     batches = ragged(23, 5, 11, 2)
     ours, program = by_micro_batches("quotient", batches, ",reduction=mean")

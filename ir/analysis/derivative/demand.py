@@ -20,9 +20,8 @@ from ...core.sites import site
 from ...core.walk import walk
 from ..functions.closures import Path, element
 from .components import Component, Zeros, leaves
-from .derivative import TAIL, Derivative
+from .derivative import TAIL, Derivative, Terms, home_of, not_linear
 from .linear_operands import HIDDEN, sees_shape_only
-from .terms import Terms, home_of, not_linear
 
 Place = tuple[Node, int, Path]
 """A use of a component: the user, which operand, and the component's place in that operand."""

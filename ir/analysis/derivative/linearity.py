@@ -13,7 +13,7 @@ is walked from the gradients up to where they begin, one primitive at a time:
 
 A function has no factor to multiply with; where it would need one, the results of its calls are multiplied instead.
 
-:mod:`.terms` passes one primitive, :mod:`.demand` walks. For example, with the gradient ``%g`` wanted multiplied::
+:mod:`.derivative` chooses operands, :mod:`.demand` walks. For example, with the gradient ``%g`` wanted multiplied::
 
     state %w: float32[2]
     graph @step(%x: float32[2]) {
@@ -45,8 +45,7 @@ from ...core.walk import carried_operands, walk
 from ..functions.closures import Closures
 from .components import Zeros
 from .demand import Demand
-from .derivative import BACKWARD, Derivative
-from .terms import Terms
+from .derivative import BACKWARD, Derivative, Terms
 
 _SUMS = named(Family.SUM, Family.DIFFERENCE, Family.CAST, Family.COPY)
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from boost_compile.ir.analysis.derivative import linearity
 from boost_compile.ir.analysis.derivative.components import Zeros, leaves
-from boost_compile.ir.analysis.derivative.derivative import Derivative
+from boost_compile.ir.analysis.derivative.derivative import Derivative, Terms
 from boost_compile.ir.analysis.derivative.linearity import find_seeds
-from boost_compile.ir.analysis.derivative.terms import Terms
 from boost_compile.ir.analysis.functions.closures import Closures
 from boost_compile.ir.analysis.training.network import network_parts
 from boost_compile.ir.core.attributes import scalar_tensor
