@@ -153,7 +153,6 @@ class _Walk:
         self.bound = bindings(graph)
         self.users = GradientUsers(self.parts, self.bound)
         self._cells = Cells(self.parts)
-        self._judged: dict[Value, bool] = {}
         self._assumed = self._doubt = ""
         self._undone: list[float | None] = []
 
@@ -400,7 +399,7 @@ class _Walk:
     def _of_factor(self, node: Node, factor: Value, values: Collection[Value], weight: str) -> str | None:
         """The stage of a gradient that is multiplied or divided by one number; None where that is of the update."""
         outside = self._is_outside(node, values)
-        judged = self._is_judged(factor)
+        judged = factor in self._made
         if outside:
             return "clip" if judged else "unscale"
         if judged and outside is False:
@@ -438,25 +437,21 @@ class _Walk:
         """Whether a factor is made of a state that multiplies the loss."""
         return any(isinstance(here, State) and here.name in known for here in self._origins(factor))
 
-    def _is_judged(self, value: Value) -> bool:
-        """Whether a factor is computed from gradients (from their norm). Each value is judged once."""
-        stack: list[tuple[Value, bool]] = [(value, False)]
-        met: set[Value] = set()
-        while stack:
-            here, seen = stack.pop()
-            if here in self._judged or (here in met and not seen):
-                continue
-            met.add(here)
-            if isinstance(here, Node) and (self.parts.get(here) in (FORWARD, BACKWARD) or GRADIENT in here.marks):
-                self._judged[here] = self.parts.get(here) != FORWARD
-                continue
-            above = self.bound.get(here, ()) if isinstance(here, Input) else carried_operands(here)
-            if seen:
-                self._judged[here] = any(self._judged.get(o, False) for o in above)
-            else:
-                stack.append((here, True))
-                stack.extend((o, False) for o in above)
-        return self._judged[value]
+    @cached_property
+    def _made(self) -> set[Value]:
+        """All that is computed from gradients: so is a factor that is made of their norm."""
+        formals: dict[Value, list[Value]] = {}
+        for formal, given in self.bound.items():
+            for value in given:
+                formals.setdefault(value, []).append(formal)
+
+        def onward(value: Value) -> Iterator[Value]:
+            users = (user for user, i in value.use_sites() if not orders_only(user, i))
+            yield from (user for user in users if self.parts.get(user) not in (FORWARD, BACKWARD))
+            yield from formals.get(value, ())
+
+        nodes = self.graph.all_nodes()
+        return set(walk([n for n in nodes if self.parts.get(n) == BACKWARD or GRADIENT in n.marks], onward))
 
     def _comes_from(self, value: Value, weight: str) -> bool:
         """Whether a value is the weight, times something."""

@@ -35,7 +35,7 @@ LEAF, READ, OPERATION, VERSION, CHOICE = "leaf", "read", "operation", "version",
 of two values, by a condition, which is the first operand."""
 _PICKING = frozenset({"TupleGetItem", "list_getitem"})
 NETWORK = ("forward", "backward")
-_DEEPEST = 200
+_DEEPEST = 100
 
 
 @dataclass(slots=True, eq=False)
@@ -187,7 +187,7 @@ class _Run:
                 return None
             if isinstance(value, Input) or value in self.network:
                 return self.leaf(value)
-            self.node(value, env)  # a pass has put it behind who takes it, and has not sorted the list yet
+            self.late(value, env)
             return env[value]
         if isinstance(value, State):
             return value
@@ -224,6 +224,17 @@ class _Run:
                 return self.tail(node, env)
             self.node(node, env)
         return self.thing(graph.result, env)
+
+    def late(self, node: Node, env: dict[Value, Thing]) -> None:
+        """Runs a node that a pass has put behind who takes it, the list not being sorted yet, and what it takes."""
+        stack = [node]
+        while stack:
+            given = (v for v in stack[-1]._operands if isinstance(v, Node) and not is_monad(v.type))
+            missing = [v for v in given if v not in env and v not in self.network]
+            if missing:
+                stack += missing
+            elif (here := stack.pop()) not in env:
+                self.node(here, env)
 
     def tail(self, call: Node, env: dict[Value, Thing]) -> Tail:
         callee, *extra = [self.thing(v, env) for v in call._operands]

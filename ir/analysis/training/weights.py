@@ -22,7 +22,7 @@ behind what is written: first one that is still a gradient, else anything that i
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -68,10 +68,10 @@ class _Weights:
     def __init__(self, side: UpdateSide):
         self.side = side
         self.sources = GradientSources(side.parts, side.read)
-        self._taking: dict[str, set[str]] | None = None
+        self.hits: dict[str, dict[Node, None]] = {}
 
     def find(self) -> list[WeightInfo]:
-        hits: dict[str, dict[Node, None]] = {}
+        hits = self.hits
         fixed: dict[str, tuple[Value, ...]] = {}
         for name, versions in self.side.versions.items():
             parameter = any(map(_is_parameter, versions))
@@ -89,7 +89,7 @@ class _Weights:
             elif parameter:
                 raise AnatomyError(self._no_gradient(name, versions))
         self._disentangle(hits)
-        served = self._served(hits)
+        served = self._served()
         read = self.side.read
         return [
             WeightInfo(
@@ -216,10 +216,11 @@ class _Weights:
                         f"weights '{other}' and '{name}' both seem to use gradient {site(g)} (candidates: {nodes})"
                     )
 
-    def _served(self, hits: dict[str, dict[Node, None]]) -> dict[str, list[str]]:
+    def _served(self) -> dict[str, list[str]]:
         """Slots and copies by weight: the other states that its update writes, and those whose own updates take its
         gradient or itself. A state that several weights share is a hyperparameter of the optimizer, not a slot."""
-        owner: dict[Value | str, str] = {g: name for name, found in hits.items() for g in found}
+        hits = self.hits
+        owner: dict[Value, str] = {g: name for name, found in hits.items() for g in found}
         owner |= {node: name for name in hits for node in nodes_of(self.side.versions[name])}
         served: dict[str, list[str]] = {}
         for name, versions in self.side.versions.items():
@@ -234,23 +235,23 @@ class _Weights:
                             owners.add(term.state.name)
                         elif term.value in owner:
                             owners.add(owner[term.value])
-            owners = owners or self._takers(hits).get(name, set())
+            owners = owners or self._takers.get(name, set())
             if len(owners) == 1:
                 served.setdefault(next(iter(owners)), []).append(name)
         return served
 
-    def _takers(self, weights: Iterable[str]) -> dict[str, set[str]]:
+    @cached_property
+    def _takers(self) -> dict[str, set[str]]:
         """Which weights' updates take a state of many elements, each for its own: a slot that is made of the gradient
         by way of other shapes (AdaMax's, of a row of two). One number may be anything that weights share (a loss
         scale)."""
-        if self._taking is None:
-            self._taking = {}
-            for weight in weights:
-                for version in self.side.versions[weight]:
-                    for term in self.sources.sources(version, linear=False):
-                        if term.state is not None and is_array(term.state.type):
-                            self._taking.setdefault(term.state.name, set()).add(weight)
-        return self._taking
+        found: dict[str, set[str]] = {}
+        for weight in self.hits:
+            for version in self.side.versions[weight]:
+                for term in self.sources.sources(version, linear=False):
+                    if term.state is not None and is_array(term.state.type):
+                        found.setdefault(term.state.name, set()).add(weight)
+        return found
 
 
 def _is_parameter(version: Term) -> bool:

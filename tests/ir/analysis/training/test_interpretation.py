@@ -8,7 +8,7 @@ from boost_compile.ir.analysis.training.network import network_parts
 from boost_compile.ir.core.errors import AnatomyError
 from boost_compile.ir.core.graph import Node, State
 
-from tests.graphs import graph
+from tests.graphs import graph, node
 
 
 def interpreted(text: str) -> Interpretation:
@@ -108,6 +108,17 @@ def test_a_branch_leaves_and_gives_one_of_two() -> None:
     now = next(term for value, term in found.terms.items() if value.name == "w1")
     assert isinstance(now, Term)
     assert said(now) == f"if({condition}, AssignSub(w, g, ), w)"
+
+
+def test_what_a_pass_has_put_behind_who_takes_it() -> None:
+    """The list is not sorted yet: no matter how much stands there."""
+    g = graph(net("%a = Neg(%g)\n%new = AssignSub(%w, %a, umonad)\n%t = UpdateState(umonad, %new)"))
+    last = node(g, "a")
+    for _ in range(3000):
+        last = g.create("Neg", [last])
+    node(g, "new").set_operand(1, last)
+    (version,) = interpret(g, network_parts(g)).versions()["w"]
+    assert version.operands[1].value is last
 
 
 def test_a_function_in_a_tuple_is_called() -> None:
