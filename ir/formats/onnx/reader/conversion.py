@@ -29,8 +29,6 @@ LIMIT = 1 << 26
 _SHOWN = 1024
 """Elements up to which an input's values are shown to shape inference."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.\-/]")
-_RANDOM = frozenset(("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli",
-                     "Multinomial"))  # fmt: skip
 
 
 def safe_name(name: str, otherwise: str) -> str:
@@ -154,7 +152,7 @@ class Conversion:
                 self.items[name] = item
 
     def _computed(self, node: Any, inputs: Sequence[Item | None]) -> Sequence[Item | None]:
-        varies = node.op_type in _RANDOM or any(isinstance(item, (Value, Weight)) for item in inputs)
+        varies = any(isinstance(item, (Value, Weight)) for item in inputs)
         types = self._result_types(node, inputs, strict=varies)
         if not varies:
             return self._folded(node, inputs, types)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from ....core.errors import FormatError
 from ....core.graph import Node, Value
 from ....core.types import TensorType
 from ..call import Call, Weight
-from ..emitter import Emitter, plain_type
+from ..emitter import plain_type
 from ..operators import Entry, Unsupported, dtype_of, shape_of
 from ..writing import Names, Writing, plain
 
@@ -100,18 +100,25 @@ def _read_lrn(c: Call) -> Value:
 # -- recurrent cells ---------------------------------------------------------------------------------------------------
 
 
-@dataclass
 class _Direction:
     """One direction of a cell: ``weight`` and ``recurrent`` are [gates * hidden, …], biases have one axis."""
 
-    e: Emitter
-    hidden: int
-    weight: Value
-    recurrent: Value
-    biases: Sequence[Value | None]
-    peepholes: list[Value]
-    activations: list[Callable[[Value], Value]]
-    reset_after: bool
+    def __init__(self, c: Call, k: int, width: int, activations: list[str]):
+        self.e, self.hidden = c.e, c.shape(2)[-1]
+
+        def own(i: int, *cuts: int) -> list[Value]:
+            """Input ``i`` for this direction, cut along its first axis into parts of these lengths."""
+            x = c.e.reshape(c.e.part(c.value(i, True), 0, k, k + 1), c.shape(i)[1:])
+            return [c.e.part(x, 0, end - cut, end) for end, cut in zip(accumulate(cuts), cuts, strict=True)]
+
+        self.biases: list[Value] | list[None] = own(3, width, width) if c.has(3) else [None, None]
+        self.peepholes = own(7, *[self.hidden] * 3) if c.has(7) else []
+        (self.weight,), (self.recurrent,) = own(1, width), own(2, width)
+        self.reset_after = bool(c.attribute("linear_before_reset"))
+        unknown = [name for name in activations if name not in ("Sigmoid", "Tanh", "Relu")]
+        if unknown:
+            raise Unsupported(f"the activation '{unknown[0]}'")
+        self.activations = [partial(c.e.apply, "ReLU" if name == "Relu" else name) for name in activations]
 
     def gates(self, x: Value, weight: Value, bias: Value | None) -> Value:
         return self.e.bias(self.e.matmul(x, weight, transpose_b=True), bias)
@@ -175,7 +182,7 @@ def _read_recurrent(c: Call) -> list[Value | None]:
     rows: list[list[Value]] = [[] for _ in range(steps)]
     lasts: list[list[Value]] = []
     for k in range(directions):
-        d = _direction(c, k, gates * hidden, names[k * len(usual) : (k + 1) * len(usual)])
+        d = _Direction(c, k, gates * hidden, names[k * len(usual) : (k + 1) * len(usual)])
         state = [_initial(c, i, k, (batch, hidden), by_batch) for i in ((5, 6) if kind == "LSTM" else (5,))]
         whole = d.gates(e.reshape(x, (steps * batch, width)), d.weight, d.biases[0])
         whole = e.reshape(whole, (steps, batch, gates * hidden))
@@ -192,27 +199,6 @@ def _read_recurrent(c: Call) -> list[Value | None]:
         last = e.concat([e.reshape(state, (1, batch, hidden)) for state in states], 0)
         results.append(e.transpose(last, (1, 0, 2)) if by_batch else last)
     return results
-
-
-def _direction(c: Call, k: int, width: int, activations: list[str]) -> _Direction:
-    e, hidden = c.e, c.shape(2)[-1]
-
-    def own(i: int, *cuts: int) -> list[Value]:
-        """Input ``i`` for this direction, cut along its first axis into parts of these lengths."""
-        x = e.reshape(e.part(c.value(i, True), 0, k, k + 1), c.shape(i)[1:])
-        ends = np.cumsum(cuts).tolist()
-        return [e.part(x, 0, end - cut, end) for end, cut in zip(ends, cuts, strict=True)]
-
-    def activation(name: str) -> Callable[[Value], Value]:
-        if name not in ("Sigmoid", "Tanh", "Relu"):
-            raise Unsupported(f"the activation '{name}'")
-        return lambda x: e.apply("ReLU" if name == "Relu" else name, x)
-
-    biases: list[Value] | list[None] = own(3, width, width) if c.has(3) else [None, None]
-    peepholes = own(7, *[hidden] * 3) if c.has(7) else []
-    (weight,), (recurrent,), reset_after = own(1, width), own(2, width), bool(c.attribute("linear_before_reset"))
-    functions = [activation(name) for name in activations]
-    return _Direction(e, hidden, weight, recurrent, biases, peepholes, functions, reset_after)
 
 
 def _initial(c: Call, i: int, k: int, shape: tuple[int, int], by_batch: bool) -> Value:
