@@ -21,6 +21,7 @@ ALIKE, SHARE = 3, 0.6
 both), and this share of the family, or of the smaller collection."""
 
 ON_ITS_OWN = {
+    "ir/formats/onnx/rules/elementwise.py:TABLE": "operators of ONNX that are called as their primitive is",
     "ir/proof/numbers.py:_interpreted": "what a primitive is in a prime field, each a rule of its own",
     "ir/proof/numbers.py:_logic": "what a primitive is in a prime field, each a rule of its own",
     "ir/proof/numbers.py:_REARRANGES": "what a primitive is in a prime field, each a rule of its own",
