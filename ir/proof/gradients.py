@@ -97,7 +97,7 @@ def updates(terms: Terms, states: Mapping[str, int], weights: Collection[str], m
         if head[0] != "written" or node is None or head[-2] != 0 or t not in moved:
             continue
         at, weight = facts(node.op).gradient, written_state(terms, t, node)
-        if at is None or weight not in weights or _is_made(terms, taken := terms.arguments[t][at]):
+        if at is None or weight not in weights or _updating(terms, taken := terms.arguments[t][at], "op"):
             continue
         summands = list(moved.summands(taken))
         seams = tuple(terms.arguments[s][0] for s, _ in summands if terms.heads[s][0] == "mean")
@@ -128,19 +128,13 @@ def by_many(
         (gradient,) = own
         node = seams[gradient]
         if isinstance(node.type, TensorType):
-            last = _last(terms, states[name], name)
+            last = _updating(terms, t := states[name], "written")
+            last = last if last is not None and written_state(terms, t, last) == name else None
             found[name] = Update(name, last, (gradient,), False, node.type, frozenset(own), node.name)
     return found
 
 
-def _last(terms: Terms, t: int, weight: str) -> Node | None:
-    """The primitive of an optimizer that leaves a term in the weight."""
+def _updating(terms: Terms, t: int, kind: str) -> Node | None:
+    """The primitive of an optimizer that made a term of this kind."""
     node = terms.nodes[t]
-    writes = terms.heads[t][0] == "written" and node is not None and facts(node.op).gradient is not None
-    return node if writes and node and written_state(terms, t, node) == weight else None
-
-
-def _is_made(terms: Terms, t: int) -> bool:
-    """Whether another primitive of the optimizer made a term of a gradient."""
-    node = terms.nodes[t]
-    return terms.heads[t][0] == "op" and node is not None and facts(node.op).gradient is not None
+    return node if terms.heads[t][0] == kind and node is not None and facts(node.op).gradient is not None else None

@@ -32,9 +32,7 @@ def check_linear(graph: Graph, parts: Mapping[Node, str]) -> None:
     try:
         find_seeds(graph, parts, leaving)
     except AnatomyError as error:
-        raise Unproved(
-            f"what the file marks as gradients is not linear in the derivative of the loss: {error}"
-        ) from None
+        raise Unproved(f"what is marked as a gradient is not linear in the derivative of the loss: {error}") from None
 
 
 def check_sizes(terms: Terms, gradients: Mapping[str, Collection[int]], weights: Mapping[str, int]) -> None:

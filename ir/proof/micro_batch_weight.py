@@ -21,16 +21,10 @@ def weight_of(graph: Graph, name: str, run: Outcome, execution: Execution) -> in
     at = next((i for i, v in enumerate(graph.inputs) if v.name == name), None)
     named = dict(zip(names_of_results(graph, len(run.result)), run.result, strict=False))
     nodes = {n.name: n for n in graph} | {n.name.rpartition(":")[0]: n for n in graph if ":" in n.name}
-    type_ = None
-    if at is not None:
-        term, type_ = terms.make(("input", at)), graph.inputs[at].type
-    elif name in named:
-        term = named[name]
-    else:
-        term = next((t for t, node in enumerate(terms.nodes) if node is not None and node is nodes.get(name)), -1)
-    node = terms.nodes[term] if term >= 0 else None
-    if type_ is None and node is not None:
-        type_ = node.type
+    met = next((t for t, node in enumerate(terms.nodes) if node is not None and node is nodes.get(name)), -1)
+    term = named.get(name, met) if at is None else terms.make(("input", at))
+    node = graph.inputs[at] if at is not None else terms.nodes[term] if term >= 0 else None
+    type_ = None if node is None else node.type
     if type_ is None:
         raise Unproved(f"the original has no input, result or node '{name}' that may weigh a micro-batch")
     weight = Graph("weight")

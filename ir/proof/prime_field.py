@@ -52,6 +52,9 @@ def exact(value: Fraction | float) -> Num:
     return Num(number, number, value)
 
 
+ZERO, ONE = exact(0), exact(1)
+
+
 def join(f: Callable[[Any, Any], Any], x: Num, y: Num) -> Num:
     """A sum, difference or product."""
     known = None if x.exact is None or y.exact is None else f(x.exact, y.exact)
@@ -59,11 +62,11 @@ def join(f: Callable[[Any, Any], Any], x: Num, y: Num) -> Num:
 
 
 def plus(*numbers: Num) -> Num:
-    return reduce(lambda x, y: join(operator.add, x, y), numbers, exact(0))
+    return reduce(lambda x, y: join(operator.add, x, y), numbers) if numbers else ZERO
 
 
 def times(*numbers: Num) -> Num:
-    return reduce(lambda x, y: join(operator.mul, x, y), numbers, exact(1))
+    return reduce(lambda x, y: join(operator.mul, x, y), numbers) if numbers else ONE
 
 
 def inverse(x: Num) -> Num:

@@ -183,10 +183,11 @@ class Prover:
             self._untested(graph, tested[1])
             cases = [(FINITE, 0, False), ("where one is not", ONE_BATCH, True)]
         places = range(window.alone - 1) if window.alone else range(1)
-        for where, case, spoiled in cases:
-            grown = self.drops if spoiled else self.adds
+        for where, case, may_drop in cases:
             for at, weight in ((at, weight) for at in places for weight in self._weights(graph)):
                 window.now = weight
+                spoiled = may_drop and weight is window.weight  # what counts 0 adds 0, and is not dropped
+                grown = self.drops if spoiled else self.adds
                 numbers = window.numbers(case, {held[count]: exact(at)} if window.alone else {})
                 of = window.numbers(case)
                 states = {n: of.of(window.network.states[n]) for n in (*window.original.state, WORLD)}
@@ -201,14 +202,11 @@ class Prover:
         self.adds |= {name: [] for name in self.drops if name not in self.adds}
         if window.ranks is not None and not self.drops and not window.alone:
             window.kept = made(SEED, "counts")  # another number on each rank
-        state = program.state
         if count and self.adds.get(count) != [(None, Fraction(1), ())]:
-            detail = "the schedule counts micro-batches by it, and a micro-batch does not add 1"
-            self.proof.verdicts.append(Verdict(STATE, count, UNPROVED, detail, graph.name))
+            self._wrong(count, "the schedule counts micro-batches by it, and a micro-batch does not add 1", graph)
         for name in self.adds:
-            if not state[name].data.is_zero():
-                detail = "it is added to, and does not begin with 0"
-                self.proof.verdicts.append(Verdict(STATE, name, UNPROVED, detail))
+            if not program.state[name].data.is_zero():
+                self._wrong(name, "it is added to, and does not begin with 0", graph)
         return found.states
 
     def _grow(self, case: Case, held: Mapping[str, int], grown: dict[str, list[Added]], *, first: bool) -> None:
@@ -262,7 +260,7 @@ class Prover:
             itself = self._stops_itself()
         tested = itself or tests is not None
         for scenario in self._scenarios(graph, tested=tested, itself=itself, single=single):
-            for weight in self._weights(graph):
+            for weight in self._weights(graph) if scenario.last else [window.weight]:
                 window.now = weight
                 numbers = window.numbers(scenario.case, self._totals(held, scenario, graph))
                 step = window.step if scenario.moves else window.network
@@ -322,9 +320,11 @@ class Prover:
         """The gradients that the program tests and the original does not, a bit for each: of their averages, and of
         the micro-batch at hand."""
         window = self.window
-        theirs = self._tests([*window.step.states.values(), *window.step.result], window.numbers())
         judged = [t for name, t in found.states.items() if name not in window.monitors]
         mine = self._tests([*judged, *found.result], window.numbers(None, given))
+        if not mine:
+            return None
+        theirs = self._tests([*window.step.states.values(), *window.step.result], window.numbers())
         bits = 0
         own = mine.keys() - theirs.keys()
         for value in own:
@@ -336,7 +336,7 @@ class Prover:
     def _tests(self, roots: list[int], numbers: Numbers) -> dict[object, int]:
         """What is tested for finite values, and the bits of the gradients in it."""
         terms = self.window.terms
-        if not any(terms.name(t) == "IsFinite" for t in range(len(terms))):
+        if not any(head[1:2] == ("IsFinite",) for head in terms.heads):
             return {}
         tested = [t for t in terms.below(roots) if terms.name(t) == "IsFinite"]
         values = [numbers.of(terms.arguments[t][0]) for t in tested]
@@ -345,8 +345,11 @@ class Prover:
     def _untested(self, graph: Graph, tested: int) -> None:
         for i, name in enumerate(self.window.gradients):
             if not tested >> i & 1:
-                detail = "none of the values that are tested is proved to hold this gradient, which may overflow"
-                self.proof.verdicts.append(Verdict(STATE, name, UNPROVED, detail, graph.name))
+                why = "none of the values that are tested is proved to hold this gradient, which may overflow"
+                self._wrong(name, why, graph)
+
+    def _wrong(self, name: str, detail: str, graph: Graph) -> None:
+        self.proof.verdicts.append(Verdict(STATE, name, UNPROVED, detail, graph.name))
 
     # -- what should come about --------------------------------------------------------------------------------
 

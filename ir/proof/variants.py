@@ -97,8 +97,7 @@ def prove_variants(
         shown = terms if proof.failures and all(p.proved for p in proofs[:-1]) else shown
         own = shown is terms
         for v in proof.verdicts:
-            detail = f"{v.detail} in windows of variant {k}".strip()
-            said = replace(v, detail=detail)
+            said = replace(v, detail=f"{v.detail} in windows of variant {k}".strip())
             whole.verdicts.append(said if own else replace(said, expected=None, found=None))
     first = proofs[0]
     whole.besides, whole.trusted = first.besides, first.trusted

@@ -7,9 +7,11 @@ a sum, by induction. N is a number too, and over ranks another one on each.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from functools import cached_property
 from itertools import combinations_with_replacement, product
 from math import isfinite
 from typing import Any
@@ -28,7 +30,7 @@ from ..symbolic.terms import AVERAGED, VARIES, Terms
 from .formulas import rounding
 from .micro_batch_weight import WEIGHT, weight_of
 from .numbers import Mean, Numbers, Shared, Update, Val, flat, number, over_ranks
-from .prime_field import Num, exact, inverse, made, plus, random, times
+from .prime_field import ONE, ZERO, Num, exact, inverse, join, made, plus, random, times
 from .promises import promises_of
 
 SEED = 0x5EED
@@ -62,17 +64,15 @@ class Window:
             raise Unproved("the original sums over ranks itself: law missing")
         offset, least = self.promises.beside
         self.offset = exact(Fraction(offset))
-        if self.promises.weight is not None and (self.ranks or self.alone or least):
-            raise Unproved("weights of micro-batches over ranks, in one graph or held above a number: law missing")
+        if least or (offset and (self.ranks or self.alone)):
+            raise Unproved("weights held above a number, or with one beside over ranks or in one graph: law missing")
         self.kept, self.dropped = (exact(n % 10**9 + 1) for n in random(2, SEED, "counts"))
         if self.alone:
             self.kept = exact(self.alone)
-        self.known: dict[Any, Num] = {}
-        self.seams: dict[str, Num] = {}
-        self.gradients: dict[str, Num] = {}
-        self.fixed: set[Any] = set()
-        self.idle: set[Any] = set()
-        self.totals: dict[Any, Num] = {}
+        self.known, self.totals = dict[Any, Num](), dict[Any, Num]()
+        self.seams, self.gradients, self.factors = dict[str, Num](), dict[str, Num](), dict[str, Num]()
+        self.leaving: dict[int, Num] = {}
+        self.fixed, self.idle = set[Any](), set[Any]()
         self.calls: dict[int, LinearCall] = {}
         self.weight: Num | None = None
         self.now: Num | None = None
@@ -85,8 +85,7 @@ class Window:
         self._begin(())
         network = self.run(self.graph, self.start, Side(self.parts, only=True))
         moving = {name for name, t in self.start.items() if network.states[name] != t}
-        state = self.program.state
-        local = {n for n in self.original.state if self.ranks and n in state and state[n].info.get(LOCAL)}
+        local = {n for n, v in self.program.state.items() if self.ranks and v.info.get(LOCAL)}
         self._begin(moving | local)
         self.network = self.run(self.graph, self.start, Side(self.parts, only=True))
         if self.promises.weight is not None:
@@ -144,15 +143,18 @@ class Window:
     ) -> Numbers:  # fmt: skip
         """Numbers of terms; ``given`` has those of some. See :class:`.Numbers` for the others."""
         given = dict(given or {})
-        if self.now is not None and self.now.exact is not None:
-            given[self.weighs] = self.now
+        if (
+            self.now is not None and self.now.exact is not None
+        ):  # a gradient that the weight is part of stays any number
+            given |= {**self.leaving, self.weighs: self.now}
         if self.shared is None:
             given |= self.counts
         how = (case, len(self.gradients), mean or self.mean, update, self.calls, self.shared)
         found = Numbers(self.terms, SEED, given, self.known, *how)
         found.totals = dict(self.totals)
         if self.weight is not None and self.now is not None:
-            counts = (self.now, times(self.kept, self.average(self.weight)))
+            total = times(self.kept, self.average(self.weight))
+            counts = (self.now, total, number(over_ranks(total)))
             found.nonzero = {x.pair for c in counts for x in (c, plus(c, self.offset)) if x.exact is None}
         return found
 
@@ -161,20 +163,23 @@ class Window:
         numbers, seams = self.numbers(), self.step.seams
         for t, node in seams.items():
             if isinstance(node.type, TensorType) and node.type.dtype.is_float:
-                value = self.seams.setdefault(node.name, number(numbers.of(t)))
+                self.leaving[t] = number(numbers.of(t))
+                value = self.seams.setdefault(node.name, self.leaving[t])
                 if not self.terms.traits[t] & VARIES:
                     self.fixed.add(flat(value))
         self.idle = {flat(self.seams[seams[t].name]) for t in idle if seams[t].name in self.seams}
         left = {flat(v): (name, v) for name, v in self.seams.items() if flat(v) not in self.idle and v.exact is None}
         self.gradients = dict(left.values())
-        scales = [number(numbers.of(self.start[name])) for name in self.scales]
+        self.factors = {name: number(numbers.of(self.start[name])) for name in self.scales}
+        scales = list(self.factors.values())
         count = max(len(self.gradients), 1)
         for i, seam in enumerate(self.gradients.values()):
             average = self.average(seam if self.weight is None else times(seam, self.weight))
-            bits = [(average, 1 << i), *((times(seam, s), 1 << count + i) for s in (exact(1), *scales))]
+            bits = [(average, 1 << i), *((times(seam, s), 1 << count + i) for s in (ONE, *scales))]
             for value, bit in bits:
-                self.known[flat(value)] = replace(value, of=bit | self.known.get(flat(value), exact(0)).of)
-        for scale in scales:  # always finite: no gradient's bit
+                self.known[flat(value)] = replace(value, of=bit | self.known.get(flat(value), ZERO).of)
+        # Always finite: no gradient's bit. Where a weight is not, what it multiplies is not either.
+        for scale in [*scales, *([self.weight, self.average(self.weight)] if self.weight is not None else [])]:
             self.known[flat(scale)] = replace(scale, of=1 << 2 * count)
         self.shared = Shared(self.terms, [self.weighs])
         self.shared.values |= self.counts
@@ -182,19 +187,19 @@ class Window:
     def mean(self, t: int, value: Num) -> Val:
         """What the update side of the original takes for a gradient."""
         if flat(value) in self.idle:
-            return exact(0)
+            return ZERO
         if flat(value) in self.fixed:
             return value
-        total, count, each = value, exact(1), exact(1)
-        if self.weight is not None:
-            total = plus(self.average(times(value, self.weight)), times(self.offset, self.average(value)))
-            return times(total, inverse(plus(self.average(self.weight), times(self.offset, inverse(self.kept)))))
+        total, count, each = value, ONE, ONE
         if self.averaged:
-            total, count = times(self.kept, self.average(value)), self.kept
+            weight = ONE if self.weight is None else self.weight
+            total, count = (times(self.kept, self.average(x)) for x in (times(value, weight), weight))
+            total = plus(total, times(self.offset, self.kept, self.average(value)))
+            count = plus(count, self.offset)
         if self.ranks is not None:
             total, count, each = (number(over_ranks(x)) for x in (total, count, each))
         count = each if self.promises.reduction == "sum" else count
-        return times(total, inverse(count), exact(1) if self.ranks != "sum" else each)
+        return times(total, inverse(count), ONE if self.ranks != "sum" else each)
 
     def average(self, value: Num) -> Num:
         """The mean over the micro-batches of one rank."""
@@ -206,14 +211,14 @@ class Window:
 
     def sum(self, adds: Iterable[Added], count: Num | None = None) -> Num:
         """What one micro-batch adds, or so many, by the mean of the gradient."""
-        total, numbers = exact(0), self.numbers()
+        total = ZERO
         for seam, factor, scales in adds:
-            value = exact(1) if seam is None else self.seams[seam]
+            value = ONE if seam is None else self.seams[seam]
             weight = self.now if count is None else self.weight
             value = times(value, weight) if weight is not None and WEIGHT in scales else value
             value = value if count is None else times(count, self.average(value))
-            factors = (number(numbers.of(self.start[s])) for s in scales if s != WEIGHT)
-            total = plus(total, times(value, exact(factor), *factors))
+            factors = (self.factors[s] for s in scales if s != WEIGHT)
+            total = plus(total, times(value, ONE if factor == 1 else exact(factor), *factors))
         return total
 
     def total(self, adds: Iterable[Added], drops: Iterable[Added], kept: Num, gone: Num, last: Num) -> Num:
@@ -223,8 +228,9 @@ class Window:
         same = self.weight is None and all(seam is None or flat(self.seams[seam]) in self.fixed for seam, *_ in adds)
         if same and kept.exact != 0:
             self.totals[total.pair] = kept
-        return plus(total, self.sum(drops, gone), times(last, exact(-1)))
+        return join(operator.sub, plus(total, self.sum(drops, gone)), last)
 
+    @cached_property
     def ways(self) -> list[tuple[tuple[str, ...], Fraction]]:
         """What the gradients of a micro-batch may be multiplied with: loss scales, its weight, and the numbers that
         passes were asked for."""
@@ -242,7 +248,7 @@ class Window:
         names = list(dict.fromkeys(self.step.seams[t].name for t in seams))
         claims: list[list[str | None]] = [[n] for n in names] or [[None]]
         claims += [[*names]] if len(names) > 1 else []
-        for (scales, factor), claim in product(self.ways(), claims):
+        for (scales, factor), claim in product(self.ways, claims):
             adds: list[Added] = [(seam, factor, scales) for seam in claim if seam is None or seam in self.seams]
             if self.offset.exact and scales == (WEIGHT,) and any(seam is not None for seam in claim):
                 adds += [(seam, factor * self.offset.exact, ()) for seam, *_ in adds]

@@ -13,6 +13,7 @@ PIPELINES = (
     "overflow-check,gradient-accumulation{steps=2},loss-scale",
     "overflow-check{policy=skip-micro},gradient-accumulation{steps=2}",
     "overflow-check{policy=skip-micro},gradient-accumulation{steps=2,split=fused}",
+    "overflow-check,gradient-accumulation{steps=2,reduction=weighted,weight=inputs0,split=fused},data-parallel",
 )
 NETWORKS = ("mlp", "hand_momentum", "mlp_adam_decay", "gated_update", "branch", "clip_global_norm", "meters")
 

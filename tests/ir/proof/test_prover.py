@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from boost_compile.ir.core.attributes import scalar_tensor
 from boost_compile.ir.core.graph import Node
+from boost_compile.ir.core.types import TensorType
 from boost_compile.ir.proof.prover import prove
 from boost_compile.ir.proof.verdict import OWN, REALS, SAME, STATE, UNPROVED, Proof
 from boost_compile.passes.gradient_accumulation import graphs as accumulation
@@ -117,10 +118,28 @@ def test_a_micro_batch_of_weight_zero_adds_nothing(split: str, graph: str) -> No
     assert not proof(original, program).proved
 
 
-def test_weights_over_ranks_have_no_law() -> None:
+@pytest.mark.parametrize("fault", ["none", "no sum", "own weight"])
+def test_weights_are_summed_over_ranks(fault: str) -> None:
     original = load("mlp")
-    found = proof(original, bc.compile(original, f"{WEIGHED},data-parallel"))
-    assert "over ranks" in found.failures[0].detail
+    program = bc.compile(original, f"{WEIGHED},data-parallel")
+    weight, *_, bucket = sorted((n for n in program.graphs["apply"] if n.op.name == "AllReduce"), key=size)
+    if fault != "none":
+        left_out = bucket if fault == "no sum" else weight
+        left_out.replace_uses(left_out.operand(0))
+    assert proof(original, program).proved is (fault == "none")
+
+
+def size(node: Node) -> int:
+    assert isinstance(node.type, TensorType)
+    return node.type.size
+
+
+@pytest.mark.parametrize("split", ["apply", "fused"])
+def test_a_micro_batch_of_weight_zero_is_not_dropped(split: str) -> None:
+    original = load("mlp")
+    weighed = WEIGHED.replace("}", f",split={split}}}")
+    found = proof(original, bc.compile(original, f"overflow-check{{policy=skip-micro}},{weighed}"))
+    assert found.proved, show(found)
 
 
 @pytest.mark.parametrize("name", ["mlp", "mlp_adam_decay", "lenet_bn", "clip_global_norm"])
