@@ -261,8 +261,10 @@ def test_where_no_update_was_compared_nothing_was_verified(
     exported: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Exit status 3, whichever command it is; what else holds is no verification."""
-    program, asked = tmp_path / "a.boost", (exported("mlp"), "--passes", "adasum")
-    says = "Nothing was verified: no update was compared, because adasum changes training in a way"
+    np.save(tmp_path / "basis.npy", np.eye(32, 212, dtype=np.float32))
+    program, passes = tmp_path / "a.boost", f"dim-reduce{{basis={tmp_path}/basis.npy}}"
+    asked = (exported("mlp"), "--passes", passes)
+    says = "Nothing was verified: no update was compared, because dim-reduce changes training in a way"
     done = shell(capsys, compile_command, *asked, "--verify", "-o", program)
     assert done.code == 3
     assert done.out.splitlines()[-1].startswith(says)
@@ -274,6 +276,17 @@ def test_where_no_update_was_compared_nothing_was_verified(
     assert not found
     assert found.failures == ()
     assert repr(found).startswith(says)
+
+
+def test_the_updates_of_a_cell_that_checks_for_overflows_itself_are_compared(load: Load) -> None:
+    """They stand in a branch, where no gradient can be had; the stated program updates always. One process combines
+    nothing by adasum."""
+    source = load("scaled_dynamic")
+    for pipeline in ("replace-optimizer{to=lion}", "clip-gradients{limit=0.1},adasum"):
+        found = bc.verify(source, bc.compile(source, pipeline), quick=True)
+        assert found.verified, found
+        assert found.result("different micro-batches").status == PASSED
+    assert "in one process" in found.verdict()
 
 
 def save(program: bc.Program, path: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -74,14 +74,13 @@ class Property(ABC):
 @dataclass(frozen=True)
 class Seen:
     """A window of the program, and of the stated one from the same state: how far they are apart in what updates write,
-    whether the stated one moves anything there, and the weights that the program froze."""
+    and whether the stated one moves anything there."""
 
     ran: Ran
     wanted: Cycle
     before: Values
     off: Deviation
     moves: bool
-    frozen: frozenset[str] = frozenset()
 
 
 @dataclass
@@ -146,12 +145,17 @@ class Context:
         """What passes left with the optimizer that another one replaces, cut where that is handed its gradients; None
         where it has no kernels here, for which it may be replaced."""
         *_, use = self.promises.having(REPLACE)
-        base = without_dropout(state(self.original, self.program, self.promises, leave_out=REPLACE).program)
-        try:
-            reference = Reference(base, self.device, stages=(HANDED,), unscale=str(use.options()["unscale"]))
-            reference.micro(reference.initial, self.batches[0])
-        except RuntimeFailure:
-            return None
+        for opened in (False, True):
+            base = state(self.original, self.program, self.promises, leave_out=REPLACE, opened=opened).program
+            try:
+                reference = Reference(
+                    without_dropout(base), self.device, stages=(HANDED,), unscale=str(use.options()["unscale"])
+                )
+                reference.micro(reference.initial, self.batches[0])
+            except RuntimeFailure:
+                return None
+            if not reference.probe.closed:
+                break
         return reference
 
     @cached_property
@@ -262,7 +266,8 @@ class Context:
     def compared(self, ran: Ran, wanted: Cycle) -> Deviation:
         """The worst of all that updates write, by name."""
         of = weights_of(self.reference, self.subject.names)
-        plain = [n for n, weight in of.items() if weight not in self.groups.weights]
+        groups = self.groups
+        plain = [n for n, weight in of.items() if weight not in groups.weights and (weight or not groups.factors)]
         found = compare(ran.state, wanted.expected, plain)
         return worst([found, *self.groups.deviations(ran.state, wanted.expected, of)])
 
@@ -288,7 +293,7 @@ class Context:
         still = self.unmoved(ran, before) if variant else frozenset()
         wanted = self.expected(before, batches, frozen=still)
         moves = moved(wanted, [n for n in self.reference.probe.weights if n in subject.names])
-        return Seen(ran, wanted, before, self.compared(ran, wanted), moves, still)
+        return Seen(ran, wanted, before, self.compared(ran, wanted), moves)
 
     def unmoved(self, ran: Ran, before: Mapping[str, np.ndarray]) -> frozenset[str]:
         """Weights that a window left as they were, bit for bit."""
@@ -299,12 +304,11 @@ class Context:
     def training(self) -> list[Seen]:
         """As many windows of different micro-batches as were asked for, from the start."""
         self.subject.restart()
-        return list(self._training())
-
-    def _training(self) -> Iterator[Seen]:
+        found = []
         for number in range(self.cycles):
             self.progress.detail(f"cycle {number + 1}")
-            yield self.window(self.micro_batches(number))
+            found.append(self.window(self.micro_batches(number)))
+        return found
 
     def moving(self, weights: Collection[str]) -> tuple[Values, list[str]]:
         """A state of the original, few steps from its first, from which a window moves the most of ``weights``; and

@@ -58,30 +58,33 @@ class Groups:
     def deviations(self, state: Values, expected: Expected, weight_of: Mapping[str, str]) -> Iterator[Deviation]:
         """Of the groups' weights and slots, by name. ``weight_of``: the weight that each state is, or serves."""
         for name, weight in weight_of.items():
-            if self.unknown or self.factors is None or weight not in self.weights or name in self.bounded:
+            if self.unknown or self.factors is None or name in self.bounded or (weight and weight not in self.weights):
                 continue
-            factor = self.factors[weight]
+            factor = self.factors.get(weight, 1.0)
             if name == weight and weight in self.apart:
-                yield _along(name, state, expected, factor)
-            else:  # a slot may keep the gradient, or the step
-                factors = {factor} if name == weight else {1.0, factor}
-                yield min((_judge(name, state, expected, by) for by in factors), key=lambda d: d.excess)
+                yield _along(name, state, expected, factor, expected.before[name])
+            elif name == weight:
+                yield _judge(name, state, expected, factor)
+            else:  # a slot keeps the gradient, or the step, or averages the weight; whose it is may be unknown
+                found = min((_judge(name, state, expected, by) for by in {1.0, factor}), key=lambda d: d.excess)
+                for other in [weight] if weight else self.weights:
+                    if found.excess > 1 and state[name].shape == state[other].shape:
+                        step = expected.state[other].astype(np.float64) - expected.before[other]
+                        unit = np.spacing(np.abs(expected.before[other]))
+                        found = min(found, _along(name, state, expected, 1.0, step, unit), key=lambda d: d.excess)
+                yield found
 
 
 def groups_of(
     promises: Promises, reference: Reference, start: Mapping[str, np.ndarray], gradients: Values, batch: Batch
 ) -> Groups:
     """``start``: a state from which an update without groups moves weights, by these ``gradients``."""
-    asked = [g.options() for g in promises.having(GROUPS)]
     factors, decays = dict[str, float](), dict[str, float | None]()
-    for group, options in zip(promises.having(GROUPS), asked, strict=True):
-        if options["lr_factor"] is None and options["weight_decay"] is None:
-            continue
-        for name in reference.probe.weights:
+    for group in promises.having(GROUPS):
+        by, own = group.options()["lr_factor"], group.options()["weight_decay"]
+        for name in reference.probe.weights if (by, own) != (None, None) else ():
             if covers(group, name, len(reference.initial[name].shape)):
-                by = 1.0 if options["lr_factor"] is None else options["lr_factor"]
-                factors[name] = factors.get(name, 1.0) * by
-                own = options["weight_decay"]
+                factors[name] = factors.get(name, 1.0) * (1.0 if by is None else by)
                 decays[name] = decays.get(name) if own is None else own
     if not factors:
         return Groups()
@@ -164,8 +167,8 @@ def _difference(a: Values, b: Mapping[str, np.ndarray], name: str) -> np.ndarray
     return found
 
 
-def _judge(name: str, state: Values, expected: Expected, factor: float) -> Deviation:
-    """The deviation from the step times the factor."""
+def _judge(name: str, state: Values, expected: Expected, factor: float, more: np.ndarray | float = 0.0) -> Deviation:
+    """The deviation from the step times the factor. ``more``: what else is rounded."""
     before = expected.before[name]
 
     def times(after: np.ndarray) -> np.ndarray:
@@ -179,18 +182,23 @@ def _judge(name: str, state: Values, expected: Expected, factor: float) -> Devia
         return deviation(name, state[name], wanted, before)
     # Multiplied by the factor is what has been rounded to a weight: as much larger is the rounding.
     unit = np.spacing(np.maximum(np.abs(before), np.abs(expected.state[name])))
-    moved = [times(m[name]) for m in expected.moved] + [wanted + max(factor, 1.0) * unit]
+    moved = [times(m[name]) for m in expected.moved] + [wanted + max(factor, 1.0) * unit + more]
     return deviation(name, state[name], wanted, before, moved)
 
 
-def _along(name: str, state: Values, expected: Expected, factor: float) -> Deviation:
-    """The difference without its part along the weight."""
-    w = expected.before[name].astype(np.float64)
-    difference = state[name].astype(np.float64) - (w + factor * (expected.state[name].astype(np.float64) - w))
-    share = float((difference * w).sum() / max(np.square(w).sum(), 1e-300))
-    return _judge(name, {name: (state[name] - share * w).astype(state[name].dtype)}, expected, factor)
+def _along(
+    name: str, state: Values, expected: Expected, factor: float, way: np.ndarray, unit: np.ndarray | float = 0.0
+) -> Deviation:
+    """The difference without its part along ``way``, which is rounded to ``unit``."""
+    before, way = expected.before[name].astype(np.float64), way.astype(np.float64)
+    difference = state[name].astype(np.float64) - (before + factor * (expected.state[name].astype(np.float64) - before))
+    share = float((difference * way).sum() / max(np.square(way).sum(), 1e-300))
+    found = {name: (state[name] - share * way).astype(state[name].dtype)}
+    return _judge(name, found, expected, factor, abs(share) * unit)
 
 
 def weights_of(reference: Reference, names: Collection[str]) -> dict[str, str]:
     """The weight that each of these states is, is a slot or a copy of; "" for state of the whole optimizer."""
-    return {n: reference.probe.copies.get(n, reference.serves(n)) for n in reference.trained if n in names}
+    told = {n: v.weight for n, v in reference.base.state.items()}
+    serves = {n: reference.serves(n) or told.get(n, "") for n in reference.trained if n in names}
+    return {n: reference.probe.copies.get(n, weight) for n, weight in serves.items()}

@@ -32,7 +32,7 @@ from .deterministic import chances, without_dropout
 from .reference import Batch, Reference, Values
 from .report import EQUAL, Result
 from .stated import runnable
-from .tolerance import Expected, compare, deviation, equal
+from .tolerance import Expected, compare, equal, result_off
 
 STEPS = 2
 OTHERWISE = "boost-compile reads the file otherwise than MindSpore runs it"
@@ -94,9 +94,7 @@ def _different(ours: StepResult, wanted: StepResult) -> str:
         a, b = np.asarray(ours.outputs.get(name)), np.asarray(value)
         if a.shape != b.shape or a.dtype != b.dtype:
             return f"the result '{name}' is {a.dtype}{list(a.shape)}, and of the file {b.dtype}{list(b.shape)}"
-        near = b + 8 * 2.0**-23 * np.abs(b) if b.dtype.kind == "f" else b
-        far = deviation(name, a, b, np.zeros_like(b), [near])
-        if far.excess > 1:
+        if result_off(name, a, b, 0.0).excess > 1:
             return f"the result '{name}' is {ours.outputs[name]}, and of the file {value}"
     return ""
 

@@ -169,7 +169,7 @@ def _spread(of: Sequence[T], most: int) -> list[T]:
 def _kept(c: Context) -> list[str]:
     """The states that an overflow leaves alone: not what forward writes, nor what a training cell that skips its update
     by itself writes all the same (its own loss scale)."""
-    (graph,) = c.base.graphs.values()
+    (graph,) = c.original.graphs.values()
     fx = Effects(graph)
     parts = network_parts(graph)
     effects = [e for e in fx.list if not e.passive and parts.get(e.node) not in (FORWARD, BACKWARD)]

@@ -16,11 +16,11 @@ from ...passes.step.unscaling import TOLD
 ACCUMULATION, LOSS_SCALE, GROUP_LOSS_SCALE = "gradient-accumulation", "loss-scale", "group-loss-scale"
 CHECK, CLIP, CENTRALIZATION = "overflow-check", "clip-gradients", "lower-gradient-centralization"
 FREEZE, GROUPS, LESS_BN, LEGALIZE = "gradient-freeze", "parameter-groups", "less-bn", "legalize"
-MIXED, SCHEDULE = "mixed-precision", "schedule"
+MIXED, SCHEDULE, ADASUM = "mixed-precision", "schedule", "adasum"
 LORA, REPLACE, FROZEN, HEAD = "lora", "replace-optimizer", "freeze", "normalised-head"
 STATED = frozenset({LORA, REPLACE, FROZEN, HEAD, LESS_BN, SCHEDULE})
 """Early passes that a formula states as a graph."""
-COMPUTED = frozenset({CLIP, CENTRALIZATION, FREEZE, GROUPS})
+COMPUTED = frozenset({CLIP, CENTRALIZATION, FREEZE, GROUPS, ADASUM})
 """Passes that change training in a way that is computed here too."""
 
 

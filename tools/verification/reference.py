@@ -163,7 +163,7 @@ class Reference:
         """The noise of gradients as they leave the backward part, for those at a cut."""
         if noise is None:
             return None
-        of = {s.weights[0]: noise[s.name] for s in reversed(self.probe.gradients)}
+        of = {w: noise[s.name] for s in reversed(self.probe.gradients) for w in s.weights}
         nothing = {s.name: np.zeros(s.type.shape) for s in cut.gradients}
         return {
             s.name: of[s.weights[0]] if of[s.weights[0]].shape == nothing[s.name].shape else nothing[s.name]

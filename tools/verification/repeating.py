@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from .reference import Batch, Micro, Reference, Values
+from .reference import Batch, Reference
 from .report import VACUOUS, Result
-from .tolerance import deviation, equal
+from .tolerance import deviation, equal, result_off
 
 RUNS = 24
 """So many more runs, over all micro-batches in turn: of an nn.Transformer with a masked row, 15 of 30 differed."""
@@ -58,38 +58,26 @@ def unsteady(reference: Reference, batches: Sequence[Batch]) -> Unsteady | None:
 def _differences(reference: Reference, batch: Batch) -> Iterator[Unsteady]:
     state = reference.initial
     first, again = reference.micro(state, batch), reference.anew(state, batch)
-    yield from _outputs(first, again, reference.probe.unit)
-    yield from _gradients(reference, batch, first, again)
-    yield from _states(state, first.written, again.written)
-    updated = [reference.update(state, batch, first.gradients) for _ in range(2)]
-    yield from _states(state, *({n: after[n] for n in reference.trained} for after in updated))
-
-
-def _outputs(first: Micro, again: Micro, unit: float) -> Iterator[Unsteady]:
     for name, value in first.outputs.items():
-        one, two = np.asarray(value), np.asarray(again.outputs[name])
-        if not equal(one, two):
-            zero = np.zeros_like(one)
-            moved = one + 8 * max(unit, 2.0**-23) * np.abs(one) if one.dtype.kind == "f" else one
-            far = deviation(name, two, one, zero, [moved])
+        if not equal(np.asarray(value), np.asarray(again.outputs[name])):
+            far = result_off(name, again.outputs[name], value, reference.probe.unit)
             yield Unsteady(f"{name} is {_shown(value)}, and then {_shown(again.outputs[name])}", far.excess)
-
-
-def _gradients(reference: Reference, batch: Batch, first: Micro, again: Micro) -> Iterator[Unsteady]:
-    differing = [s for s in reference.probe.gradients if not equal(first.gradients[s.name], again.gradients[s.name])]
-    if not differing:
-        return
-    floor = reference.noise(reference.initial, batch)
-    for slot in differing:
+    for slot in reference.probe.gradients:
         one, two = first.gradients[slot.name], again.gradients[slot.name]
-        far = deviation(slot.name, two, one, np.zeros_like(one), [one + np.abs(floor[slot.name])])
-        yield Unsteady(f"the gradient of '{slot.weights[0]}' is off by {far.relative:.2g} of its largest", far.excess)
-
-
-def _states(before: Values, first: Values, again: Values) -> Iterator[Unsteady]:
-    for name, one in first.items():
-        if not equal(one, again[name]):
-            far = deviation(name, again[name], one, before[name])
+        if not equal(one, two):
+            near = one + np.abs(reference.noise(state, batch)[slot.name])
+            far = deviation(slot.name, two, one, np.zeros_like(one), [near])
+            yield Unsteady(
+                f"the gradient of '{slot.weights[0]}' is off by {far.relative:.2g} of its largest", far.excess
+            )
+    updated = [reference.update(state, batch, first.gradients) for _ in range(2)]
+    left = [
+        {**{n: after[n] for n in reference.trained}, **m.written}
+        for after, m in zip(updated, (first, again), strict=True)
+    ]
+    for name, one in left[0].items():
+        if not equal(one, left[1][name]):
+            far = deviation(name, left[1][name], one, state[name])
             yield Unsteady(f"'{name}' is off by {far.relative:.2g} of its move", far.excess)
 
 

@@ -3,8 +3,7 @@ of it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -31,16 +30,6 @@ Alone = Callable[[Sequence[Any], Sequence[Any]], list[Any]]
 """From arrays of weights and of their gradients to the weights behind one more update."""
 
 
-@dataclass
-class _Uses:
-    """``alone``: the optimizers by themselves that judge, with the weights of each, and ``unknown``: what is not
-    compared."""
-
-    alone: list[tuple[list[str], Alone]]
-    unknown: list[str]
-    named: set[str]
-
-
 class ReplacedOptimizers(Property):
     """Some updates of the original with its new optimizers, and of the original as it is, from the same weights, all
     exact. Each weight has the same gradient in both. Weights that no use of the pass names, and their slots, are
@@ -56,12 +45,12 @@ class ReplacedOptimizers(Property):
             raise NotApplicable("a formula states the new optimizer" if stated else "no pass replaces an optimizer")
         c.needs_forward()
         new, old = c.reference, c.replaced
-        uses = _uses(c, opened=old is not None and bool(old.probe.cuts))
+        judges, named, unknown = _uses(c, opened=old is not None and bool(old.probe.cuts))
         if old is None:
-            uses.unknown.insert(0, "the old optimizer does not run here, so what it is given is not compared")
-        if not uses.alone:
-            raise NotApplicable("; ".join(uses.unknown))
-        beside = None if old is None else _Original(old, new, uses.named)
+            unknown.insert(0, "the old optimizer does not run here, so what it is given is not compared")
+        if not judges:
+            raise NotApplicable("; ".join(unknown))
+        beside = None if old is None else _Original(old, new, named)
         now = new.initial
         for number, batch in enumerate(c.batches[:UPDATES], 1):
             gradients = new.micro(now, batch).gradients
@@ -70,17 +59,17 @@ class ReplacedOptimizers(Property):
             handed = found if beside is None else beside.handed(batch, found)
             if beside is not None and (what := beside.differs(batch, found, now)):
                 return self.failed(what)
-            for weights, alone in uses.alone:
+            for weights, alone in judges:
                 left = alone([before[w] for w in weights], [handed[w] for w in weights])
                 if off := differing(now, dict(zip(weights, left, strict=True)), weights):
                     return self.failed(f"update {number} of '{off[0]}' is not what its optimizer makes of it by itself")
         for name in sorted(() if beside is None else beside.moved):
             if not differing(now, new.initial, [name]):
                 return self.failed(f"'{name}' stands still, and the original's updates move it")
-        detail = f"{counted(len(uses.named), 'weight')}, {counted(UPDATES, 'update')}"
+        detail = f"{counted(len(named), 'weight')}, {counted(UPDATES, 'update')}"
         if beside is not None and beside.others:
             detail += f"; {counted(len(beside.others), 'other weight')} as before"
-        return self.result(PASSED, "; ".join((detail, *uses.unknown)), EXACT)
+        return self.result(PASSED, "; ".join((detail, *unknown)), EXACT)
 
 
 class _Original:
@@ -119,8 +108,9 @@ class _Original:
         return None
 
 
-def _uses(c: Context, *, opened: bool) -> _Uses:
-    """``opened``: whether the gradients are known that the old optimizer is handed."""
+def _uses(c: Context, *, opened: bool) -> tuple[list[tuple[list[str], Alone]], set[str], list[str]]:
+    """The optimizers by themselves, with the weights of each; the weights that uses name; and what is not compared.
+    ``opened``: whether the gradients are known that the old optimizer is handed."""
     old = state(c.original, c.program, c.promises, leave_out=REPLACE).program
     moving = {weight for slot in c.reference.probe.gradients for weight in slot.weights}
     groups: dict[Pass, list[str]] = {}
@@ -129,21 +119,17 @@ def _uses(c: Context, *, opened: bool) -> _Uses:
         if by:  # a later use comes on top
             groups.setdefault(by[-1], []).append(weight)
     named = {weight for weights in groups.values() for weight in weights}
-    uses, told = _Uses([], [], named), dict[str, None]()
+    judges, unknown = [], dict[str, None]()
     for use, weights in groups.items():
         judged = [weight for weight in weights if weight in moving]
         alone = _alone(use, judged, old, c.program.target, opened=opened) if judged else "none of its weights moves"
         if isinstance(alone, str):
-            told[f"what the optimizer makes of the gradients is not compared: {alone}"] = None
+            unknown[f"what the optimizer makes of the gradients is not compared: {alone}"] = None
         else:
-            uses.alone.append((judged, alone))
-    uses.unknown = [*told, *_without_gradient(named - moving)]
-    return uses
-
-
-def _without_gradient(weights: set[str]) -> Iterator[str]:
-    for weight in sorted(weights):
-        yield f"'{weight}' has no gradient, so what its optimizer makes of it is not compared"
+            judges.append((judged, alone))
+    for weight in sorted(named - moving):
+        unknown[f"'{weight}' has no gradient, so what its optimizer makes of it is not compared"] = None
+    return judges, named, list(unknown)
 
 
 def _alone(use: Pass, weights: Sequence[str], old: Program, target: str, *, opened: bool) -> Alone | str:

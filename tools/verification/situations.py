@@ -5,7 +5,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
+from itertools import product
 
 import numpy as np
 
@@ -17,7 +19,7 @@ from .probe import Cut
 from .promises import ACCUMULATION, CENTRALIZATION, CLIP, FREEZE, GROUPS
 from .reference import Batch, Values
 from .report import VACUOUS, Deviation, Result
-from .tolerance import Expected, compare, deviation
+from .tolerance import Expected, compare, result_off
 
 SINGLE = 2.0**-23
 """The rounding unit of float32."""
@@ -117,19 +119,16 @@ class Losses(Property):
 
     def check(self, c: Context) -> Result:
         c.needs_forward()
-        seen, unit, deviations = c.training[0], max(c.reference.probe.unit, SINGLE), []
+        seen, unit, deviations = c.training[0], c.reference.probe.unit, []
         pairs = list(zip(seen.ran.steps, seen.wanted.micros, strict=True))
         for step, micro in pairs[: 1 if c.held else None]:
-            for name in [n for n in micro.outputs if n in step.outputs][:1]:
-                ours, theirs = (np.asarray(x.outputs[name]) for x in (step, micro))
-                ours, theirs = (x.astype(np.float32) if x.dtype.kind == "f" else x for x in (ours, theirs))
-                near = theirs + 8 * unit * np.abs(theirs)
-                deviations.append(deviation(name, ours, theirs, np.zeros_like(theirs), [near]))
+            names = [n for n in micro.outputs if n in step.outputs][:1]
+            deviations += [result_off(n, step.outputs[n], micro.outputs[n], unit) for n in names]
         written = [n for n in c.reference.probe.written if n in c.subject.names]
         for seen in c.training if written else ():
             right = seen.wanted.expected
             floats = {n: v for n, v in right.state.items() if v.dtype.kind == "f"}
-            near = {n: (v * (1 + c.reference.probe.unit * 8 * c.length)).astype(v.dtype) for n, v in floats.items()}
+            near = {n: (v * (1 + unit * 8 * c.length)).astype(v.dtype) for n, v in floats.items()}
             beside = Expected(right.before, right.state, partial(tuple, [{**right.state, **near}]))
             deviations.append(compare(seen.ran.state, beside, written))
         if not deviations:
@@ -210,24 +209,21 @@ class Clipping(Situation):
         start, batches = c.reference.initial, c.micro_batches(0)
         yield "data as it is", start, batches
         own = _size(cut, _handed(c, start, batches), by)
-        for side in ("within", "above"):
-            for factor in DATA[side]:
+        for side, what in product(("within", "above"), ("data", "weights")):
+            for factor in (DATA if what == "data" else WEIGHTS)[side]:
                 if side in sides:
                     break
-                scaled = [tuple(a * a.dtype.type(factor) if a.dtype.kind == "f" else a for a in b) for b in batches]
-                gradients = _handed(c, start, scaled)
+                state, scaled = start, batches
+                if what == "weights":
+                    state = {**start, **{w: start[w] * start[w].dtype.type(factor) for w in c.reference.probe.weights}}
+                else:
+                    scaled = [tuple(a * a.dtype.type(factor) if a.dtype.kind == "f" else a for a in b) for b in batches]
+                gradients = _handed(c, state, scaled)
                 if not _finite(gradients):
                     break
-                yield f"data times {factor:g}", start, scaled
-                if abs(_size(cut, gradients, by) - own) < SAME * own:
+                yield f"{what} times {factor:g}", state, scaled
+                if what == "data" and abs(_size(cut, gradients, by) - own) < SAME * own:
                     break
-            for factor in WEIGHTS[side]:
-                if side in sides:
-                    break
-                state = {**start, **{w: start[w] * start[w].dtype.type(factor) for w in c.reference.probe.weights}}
-                if not _finite(_handed(c, state, batches)):
-                    break
-                yield f"weights times {factor:g}", state, batches
 
 
 def _handed(c: Context, state: Values, batches: list[Batch]) -> Values:
@@ -311,11 +307,7 @@ class FrozenWeights(Situation):
             ):
                 frozen = min(previous - still, default="") or ", ".join(sorted(still)[:3])
                 off = Deviation(frozen or "no weight", np.inf, np.inf, np.inf, 0.0, 0.0, np.inf)
-                yield f"variant {variant} freezes others than it is to", _with(seen, off)
+                yield f"variant {variant} freezes others than it is to", replace(seen, off=off)
                 return
             previous = set(still)
             yield f"variant {variant} freezes {len(still)} of {counted(len(would_move), 'weight')}", seen
-
-
-def _with(seen: Seen, off: Deviation) -> Seen:
-    return Seen(seen.ran, seen.wanted, seen.before, off, seen.moves, seen.frozen)

@@ -11,13 +11,20 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from ...ir.analysis.training.network import network_parts
 from ...ir.core.errors import Error
+from ...ir.core.graph import Node
+from ...ir.core.op import CALL
 from ...ir.core.program import Program
 from ...ir.proof import formulas
 from ...ir.proof.formulas import freeze
+from ...ir.rewrite.effects.editing import Effects
+from ...ir.rewrite.graft import inline
+from ...ir.rewrite.settle_results import settle_results
 from ...passes.framework.base import Pass
 from ...passes.framework.manager import NoMatchWarning, compile_program
 from ...passes.legalize import Legalize
+from ...passes.step.own_check import find_own_check
 from ..judged import with_reports
 from .promises import LEGALIZE, MIXED, STATED, Promises
 
@@ -34,33 +41,52 @@ class Stated:
     gone: frozenset[str] = frozenset()
 
 
-def state(original: Program, program: Program, promises: Promises, *, leave_out: str = "") -> Stated:
-    """What ``program`` is to train as, but for a pass named in ``leave_out``."""
+def state(
+    original: Program, program: Program, promises: Promises, *, leave_out: str = "", opened: bool = False
+) -> Stated:
+    """What ``program`` is to train as, but for a pass named in ``leave_out``. ``opened``: as :func:`always_updating`
+    has the original."""
     base, network = runnable(original, promises, program.target), [p for p in promises.network if p.name != leave_out]
+    base = always_updating(base) if opened else base
     weights = [name for name, v in base.state.items() if v.role == "weight"]
     if not network:
         return Stated(base)
     recorded = with_reports(program)
-    if leave_out:
-        recorded = _without_reports(recorded, leave_out)
+    recorded = replace(recorded, reports=[report for report in recorded.reports if report.name != leave_out])
     making = [p for p in network if p.name not in STATED]
     try:
         base = formulas.restated(base, recorded)
         still, why = freeze.for_good(recorded, weights), ""
     except Error as reason:  # no formula is for this original or optimizer
+        if not opened and always_updating(base) is not base:
+            return state(original, program, promises, leave_out=leave_out, opened=True)
         making, still, why = network, frozenset[str](), str(reason)
     gone = frozenset(formulas.gone(original, recorded))
     made = [p.name for p in making]
     return Stated(_compiled(base, [_by_itself(p) for p in making]), tuple(made), why, still, gone)
 
 
+def always_updating(program: Program) -> Program:
+    """An original as it is where its own check for overflows lets it update: what it may leave out stands in its graph,
+    and not in a branch, where no gradient can be had. The original itself where it has no such check."""
+    copy = program.copy()
+    ((_, graph),) = copy.graphs.items()
+    settle_results(graph, network_parts(graph))
+    fx = Effects(graph)
+    own = find_own_check(graph, fx.list)
+    if own is None:
+        return program
+    for call in [e.node for e in fx.list if e.node.op is CALL]:
+        switch = call.operand(0)
+        if isinstance(switch, Node) and (skipping := dict(own.conditions).get(switch.operand(0))) is not None:
+            inline(fx, call, switch.operand(2 if skipping else 1))
+    fx.commit()
+    return copy
+
+
 def runnable(original: Program, promises: Promises, target: str) -> Program:
     """The original in primitives that can be run here."""
     return _compiled(original, promises.having(LEGALIZE) if Legalize.needed_for(original, target) else [])
-
-
-def _without_reports(program: Program, name: str) -> Program:
-    return replace(program, reports=[report for report in program.reports if report.name != name])
 
 
 def _by_itself(p: Pass) -> Pass:

@@ -150,6 +150,14 @@ def deviation(
     return Deviation(name, e, e / scale, e / u, t / scale, t / u, float(excess.flat[at]))
 
 
+def result_off(name: str, ours: Any, theirs: Any, unit: float) -> Deviation:
+    """How far a result is from what it should be: the same arithmetic, so eight rounding units, those of one large
+    sum."""
+    a, b = (np.asarray(x.astype(np.float32) if x.dtype.kind == "f" else x) for x in map(np.asarray, (ours, theirs)))
+    near = b + 8 * max(unit, 2.0**-23) * np.abs(b) if b.dtype.kind == "f" else b
+    return deviation(name, a, b, np.zeros_like(b), [near])
+
+
 def spacing(*arrays: np.ndarray) -> np.ndarray:
     """One unit in the last place of the largest of each element."""
     largest = np.atleast_1d(np.max([np.abs(a) for a in arrays], axis=0))

@@ -32,7 +32,7 @@ from .native import OTHERWISE, UntouchedFile
 from .overflow import Overflow
 from .probe import weighing_inputs
 from .progress import Progress
-from .promises import CLIP, LOSS_SCALE, MIXED, REPLACE, Promises, read_promises
+from .promises import ADASUM, CLIP, GROUPS, LOSS_SCALE, MIXED, REPLACE, Promises, read_promises
 from .reference import Batch, Reference
 from .repeating import beyond_doubt
 from .replaced import ReplacedOptimizers
@@ -47,7 +47,7 @@ from .situations import (
     OtherWeights,
     ShortCycle,
 )
-from .stated import Stated, state
+from .stated import Stated, always_updating, state
 from .states import InitialState, RandomDraws
 
 log = logging.getLogger("boost_compile")
@@ -96,21 +96,20 @@ def verify(
     references = {} if references is None else references
     job = _Job(original, data, cycles, seed, device, references, quick, progress or Progress())
     results, notes = job.check(program, promises)
-    updates = next(r for r in results if r.name == DifferentMicroBatches.name)
-    unmatched = updates.detail if updates.status == NOT_APPLICABLE else ""
-    replaced = next(r for r in results if r.name == ReplacedOptimizers.name)
-    if REPLACE in job.made and replaced.status == NOT_APPLICABLE:
-        unmatched = unmatched or replaced.detail
+    by = {r.name: r for r in results}
+    off = {name: r.detail for name, r in by.items() if r.status == NOT_APPLICABLE}
+    unmatched = off.get(DifferentMicroBatches.name, "")
+    if REPLACE in job.made:
+        unmatched = unmatched or off.get(ReplacedOptimizers.name, "")
     guilty = None
     names = [r.name for r in results if r.failed and r.name != UntouchedFile.name]
-    file = next(r for r in results if r.name == UntouchedFile.name)
-    told = [file.detail] if file.status == NOT_APPLICABLE else [OTHERWISE] if file.failed else []
-    handed = next(r for r in results if r.name == HandedGradients.name)
-    taking = promises.having(CLIP) or promises.having(REPLACE)
-    told += [handed.detail] if handed.status == NOT_APPLICABLE and taking and not unmatched else []
-    derivative = next(r for r in results if r.name == Derivative.name)
-    if derivative.status == NOT_APPLICABLE and {*job.made} - {MIXED, REPLACE} and not unmatched:
-        told.append(f"the changed network's gradients were not compared: {derivative.detail}")
+    told = [OTHERWISE] if by[UntouchedFile.name].failed else [off[n] for n in (UntouchedFile.name,) if n in off]
+    if (promises.having(CLIP) or promises.having(REPLACE)) and HandedGradients.name in off and not unmatched:
+        told.append(off[HandedGradients.name])
+    if Derivative.name in off and {*job.made} - {MIXED, REPLACE} and not unmatched:
+        told.append(f"the changed network's gradients were not compared: {off[Derivative.name]}")
+    if promises.having(ADASUM):
+        told.append("in one process, where adasum leaves an update as it is")
     if bisect and names and promises.passes:
         guilty = _find_guilty(original, promises.passes, lambda prefix: job.failures(prefix, names))
     return Verification(
@@ -149,12 +148,16 @@ class _Job:
     ) -> tuple[list[Result], list[str]]:
         """The results of all properties, or of ``only`` those, up to the first failure; and notes."""
         stated = state(self.original, program, promises)
-        base, self.made = stated.program, stated.made
-        _same_inputs(base, program)
+        _same_inputs(stated.program, program)
         try:
             reference = self._reference(stated, program, promises)
+            inside = reference.probe.closed or promises.having(GROUPS)
+            if inside and always_updating(stated.program) is not stated.program:
+                stated = state(self.original, program, promises, opened=True)
+                reference = self._reference(stated, program, promises, opened=True)
         except AnatomyError as error:
             raise error.behind("this original cannot serve as a reference: ", AnatomyError) from error
+        base, self.made = stated.program, stated.made
         count = max(program.micro_batches(), 1) * self.cycles
         batches, notes = self._batches(base, promises, count)
         _check_data(reference, batches)
@@ -181,12 +184,12 @@ class _Job:
         results, _ = self.check(program, promises, names, prefix)
         return [r for r in results if r.failed]
 
-    def _reference(self, stated: Stated, program: Program, promises: Promises) -> Reference:
+    def _reference(self, stated: Stated, program: Program, promises: Promises, *, opened: bool = False) -> Reference:
         base = stated.program
         stages = stages_of(promises)
         given = (promises.weight, stages, promises.unscale)
         scaled = any(p.name == LOSS_SCALE for p in promises.passes)
-        key = (print_pipeline(promises.network), base.pipeline, scaled, *given)
+        key = (print_pipeline(promises.network), base.pipeline, scaled, opened, *given)
         if key not in self.references:
             if is_mixed(promises):
                 exact = state(self.original, program, promises, leave_out=MIXED).program
