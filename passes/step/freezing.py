@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from ...ir.analysis.effects.state_access import location
+from ...ir.analysis.effects.state_access import states_behind
 from ...ir.analysis.functions.calls import bindings
 from ...ir.analysis.training.gradient_path import gradient_paths, is_fed, weights_of
 from ...ir.analysis.training.network import network_parts
 from ...ir.core.errors import PassError
-from ...ir.core.graph import Graph, Input, Node, State, Value
+from ...ir.core.graph import Graph, Input, Node, Value
 from ...ir.core.op import CALL, MAKE_TUPLE
 from ...ir.core.program import Program
 from ...ir.core.sites import site
-from ...ir.core.walk import walk
 from ...ir.rewrite.effects.editing import Effects
 from ...ir.rewrite.removal import Removal
 from .accumulated import added_terms, gradients_in
@@ -94,16 +93,8 @@ def _only_orders(node: Node) -> bool:
 
 def _is_one_of(value: Value, names: set[str], bound: Mapping[Input, Sequence[Value]]) -> bool:
     """Whether a location is one of these states, at every call; ``bound``: what the inputs of functions stand for."""
-
-    def given(value: Value) -> Sequence[Value]:
-        here = location(value)
-        return bound.get(here, ()) if isinstance(here, Input) else ()
-
-    def fits(value: Value) -> bool:
-        here = location(value)
-        return bool(bound.get(here)) if isinstance(here, Input) else isinstance(here, State) and here.name in names
-
-    return all(map(fits, walk([value], given)))
+    states = states_behind(value, bound)
+    return bool(states) and all(state.name in names for state in states)
 
 
 def _gradients(graph: Graph, frozen: set[str], accumulators: set[str]) -> list[Node]:

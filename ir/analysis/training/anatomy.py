@@ -69,8 +69,7 @@ HOW_TO_EXPORT = (
 
 @dataclass
 class TrainingAnatomy:
-    """``roles`` maps every state name to its role. ``seeds`` are the backward nodes that take no other backward
-    value: there the derivative of the loss enters."""
+    """``roles`` maps every state name to its role."""
 
     graph: Graph
     loss: Value | None
@@ -80,7 +79,6 @@ class TrainingAnatomy:
     """Where it stands among the results: the indices that lead to it through tuples."""
     weights: list[WeightInfo]
     roles: dict[str, str]
-    seeds: list[Node]
     side: UpdateSide = field(repr=False)
     parts: dict[Node, str] = field(repr=False)
     bound: dict[Input, list[Value]] = field(repr=False)
@@ -114,8 +112,7 @@ def anatomy(graph: Graph, parts: dict[Node, str] | None = None) -> TrainingAnato
     bound, known = bindings(graph), summarize(graph)
     parts = network_parts(graph, known) if parts is None else parts
     done = interpret(graph, parts)
-    backward = {node: None for node, part in parts.items() if part == BACKWARD}
-    if not backward and not _has_linear_loss(graph, parts, done):
+    if BACKWARD not in parts.values() and not _has_linear_loss(graph, parts, done):
         _refuse_forward(graph, done)
     if not done.writes:
         raise NotTraining(f"'{graph.name}' computes gradients but updates no state: no optimizer. {HOW_TO_EXPORT}")
@@ -134,7 +131,6 @@ def anatomy(graph: Graph, parts: dict[Node, str] | None = None) -> TrainingAnato
         found.path if found is not None else None,
         weights,
         _roles(side, weights, bound, known),
-        [node for node in backward if backward.keys().isdisjoint(node._operands)],
         side,
         parts,
         bound,

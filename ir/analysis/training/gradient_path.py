@@ -451,7 +451,8 @@ class _Walk:
             yield from formals.get(value, ())
 
         nodes = self.graph.all_nodes()
-        return set(walk([n for n in nodes if self.parts.get(n) == BACKWARD or GRADIENT in n.marks], onward))
+        starts: list[Value] = [n for n in nodes if self.parts.get(n) == BACKWARD or GRADIENT in n.marks]
+        return set(walk(starts, onward))
 
     def _comes_from(self, value: Value, weight: str) -> bool:
         """Whether a value is the weight, times something."""

@@ -7,7 +7,7 @@ from boost_compile.ir.analysis.functions.calls import bindings
 from boost_compile.ir.analysis.training import anatomy, gradient_sources, update_side, weights
 from boost_compile.ir.analysis.training.gradient_sources import GradientSources, handed
 from boost_compile.ir.analysis.training.interpretation import Term, interpret
-from boost_compile.ir.analysis.training.network import OPTIMIZER, network_parts
+from boost_compile.ir.analysis.training.network import BACKWARD, OPTIMIZER, network_parts
 from boost_compile.ir.analysis.training.update_side import UpdateSide
 from boost_compile.ir.analysis.training.weights import find_weights
 from boost_compile.ir.core.graph import Graph
@@ -72,7 +72,7 @@ def test_the_anatomy() -> None:
     assert found.roles == role_of
     by_comment = {comment: nodes[name] for name, comment in comments.items() if name in nodes}
     assert found.loss is by_comment["loss"]
-    assert found.seeds == [by_comment["seed"]]
+    assert found.part(by_comment["seed"]) == BACKWARD
     assert weight.gradient == (by_comment["gradient"],)
     assert weight.updates == (by_comment["update"],)
 
