@@ -6,19 +6,16 @@ from collections.abc import Sequence
 from functools import partial
 
 from ..ir.analysis.effects.effect_list import written_states
-from ..ir.analysis.effects.state_access import location
 from ..ir.analysis.training.gradient_path import updating_graphs
 from ..ir.analysis.training.stages import GradientPath, in_order
 from ..ir.builders.reduce import square_sum
 from ..ir.core.attributes import scalar_tensor
 from ..ir.core.errors import PassError, VerifyError
-from ..ir.core.graph import Graph, Node, State, Value, tensor_type
+from ..ir.core.graph import Graph, Value, tensor_type
 from ..ir.core.names import GRADIENT_NORM
-from ..ir.core.predicates import written_operands
 from ..ir.core.program import Program
 from ..ir.core.report import PassResult
 from ..ir.core.sites import site
-from ..ir.core.walk import walk
 from ..ir.core.wording import counted
 from ..ir.rewrite.effects.editing import Effects
 from ..ir.rewrite.stages import merge, put, summed
@@ -28,7 +25,9 @@ from .step.clip_each_rank import clip_each_rank
 from .step.clipping import SCOPE, between, factor, norm, times
 from .step.results import with_results
 from .step.sparse import refuse_sparse
+from .step.turns import find_turns
 from .step.unscaling import HELP, TOLD, check_unscale, remark, unscaled_paths
+from .step.update_side import update_effects
 
 
 class ClipGradients(Pass):
@@ -120,7 +119,7 @@ class ClipGradients(Pass):
                 )
         if not paths or (self.by != "global-norm" and not self.report_norm):
             return
-        turns = _turns(paths)
+        turns = _turns(graph, paths)
         if len(turns) > 1 and self.report_norm:
             raise PassError(
                 f"graph '{graph.name}' updates '{turns[0][0].weight}' and '{turns[1][0].weight}' in turns, and no norm "
@@ -168,7 +167,7 @@ class ClipGradients(Pass):
             squares = _squares(paths)
         results: list[tuple[str, Value]] = []
         if self.by == "global-norm" or self.report_norm:
-            for turn in _turns(paths):
+            for turn in _turns(graph, paths):
                 at = [k for k, path in enumerate(paths) if path in turn]
                 length = norm(_owner(turn[0]), [squares[k] for k in at])
                 if self.report_norm:
@@ -197,29 +196,15 @@ class ClipGradients(Pass):
         return made[value]
 
 
-def _turns(paths: Sequence[GradientPath]) -> list[list[GradientPath]]:
-    """The gradients that are clipped together: all, but where an optimizer takes gradients at weights that another has
-    updated in this step (a GAN), those of each optimizer."""
-    by_cell: dict[str, list[GradientPath]] = {}
-    for path in paths:
-        by_cell.setdefault(path.optimizer, []).append(path)
-
-    def follows(turn: Sequence[GradientPath], weights: set[str]) -> bool:
-        behind = walk([v for path in turn for v in path.points[0].values], _operands)
-        return any(
-            isinstance(where := location(node.operand(i)), State) and where.name in weights
-            for node in behind
-            if isinstance(node, Node)
-            for i in written_operands(node)
-        )
-
-    turns = list(by_cell.values())
-    others = [{path.weight for turn in turns if turn is not own for path in turn} for own in turns]
-    return turns if any(map(follows, turns, others)) else [list(paths)]
-
-
-def _operands(value: Value) -> Sequence[Value]:
-    return value.operands if isinstance(value, Node) else ()
+def _turns(graph: Graph, paths: Sequence[GradientPath]) -> list[list[GradientPath]]:
+    """The gradients that are clipped together: all, but where the step takes some at weights that it has updated by
+    others (a GAN), those of each turn."""
+    fx, weights = Effects(graph), {path.weight for path in paths}
+    updates = [e for e in update_effects(fx, {}) if any(state.name in weights for state in e.writes)]
+    values = dict.fromkeys(v for path in paths for v in path.points[0].values)
+    turns = [set(gradients) for _, gradients in find_turns(fx, updates, values)]
+    last = [max(k for k, turn in enumerate(turns) if not turn.isdisjoint(path.points[0].values)) for path in paths]
+    return [[path for path, k in zip(paths, last, strict=True) if k == n] for n in sorted({*last})]
 
 
 def _squares(paths: Sequence[GradientPath]) -> list[Value]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ..ir.analysis.effects.state_access import Effect
 from ..ir.analysis.training.gradient_path import gradient_paths, updating_graphs
 from ..ir.analysis.training.network import network_parts
+from ..ir.analysis.training.stages import TREATMENT
 from ..ir.builders.cast import cast
 from ..ir.builders.reduce import all_finite, any_true
 from ..ir.core.attributes import scalar_tensor
@@ -34,6 +34,7 @@ from .step.normalisation import change_count
 from .step.own_check import OwnCheck, find_own_check, look_at_all, skips
 from .step.results import named_results, with_results
 from .step.tally import cycle_total, declare_tally, find_tally
+from .step.turns import Turn, find_turns, skip_in_turn, take_back
 from .step.update_side import update_effects
 
 SCOPE = "overflow-check"
@@ -45,7 +46,8 @@ class OverflowCheck(Pass):
     The pass tests every gradient as the optimizer would get it. Infinities and NaN survive every sum, so one test a
     window sees those of each micro-batch. Weights, optimizer state and step count stay; accumulators and counters are
     cleared. The forward pass writes running statistics as MindSpore does natively, also for a micro-batch that
-    overflows.
+    overflows. What a cell has updated before it takes other gradients of the same step (a GAN, a step by sharpness) is
+    taken back where one of these is not finite.
 
     ``policy=skip-micro`` drops only the micro-batches that overflow, and takes the mean over the others.
     ``detect=status`` is for an Ascend in saturation mode: each micro-batch asks the device's overflow flag. (Not run on
@@ -159,6 +161,15 @@ class OverflowCheck(Pass):
                     "stands "
                     "in front of all updates: only gradients of the main graph can be checked"
                 )
+        # Gradients stay in front of the Switch, where later passes look for them, also as their optimizer takes them.
+        treated = [v for path in paths for p in path.points if p.stage == TREATMENT for v in p.values]
+        turns = find_turns(fx, updates, gradients)
+        if len(turns) > 1 and self.detect == "status":
+            raise PassError(
+                f"graph '{graph.name}' takes the gradient of '{gradients[turns[-1][1][0]]}' after other updates, and "
+                "detect=status asks once in a step, behind all gradients: use detect=values"
+            )
+        old = skip_in_turn(fx, turns[:-1], [*gradients, *treated], scope=SCOPE)
         zero = graph.constant(scalar_tensor("float32", 0.0))
         overflows: list[Value] = []
         skips: list[Value] = []
@@ -185,9 +196,9 @@ class OverflowCheck(Pass):
             raised = graph.create("Greater", [declare_tally(number, OVERFLOW), zero], scope=SCOPE)
             overflows.append(raised)
             skips.append(raised)
-        # Gradients stay in front of the Switch, where later passes look for them.
-        stay = [any_true(graph, overflows, scope=SCOPE), *gradients]
-        self._skip(fx, updates, stay, any_true(graph, skips, scope=SCOPE), counting=count is not None)
+        stay = [any_true(graph, overflows, scope=SCOPE), *gradients, *treated]
+        skip = any_true(graph, skips, scope=SCOPE)
+        self._skip(fx, turns[-1], stay, skip, old, counting=count is not None)
         return [path.weight for path in paths]
 
     def _adopt(self, graph: Graph, own: OwnCheck, result: PassResult) -> list[str]:
@@ -222,13 +233,15 @@ class OverflowCheck(Pass):
 
     @classmethod
     def _skip(
-        cls, fx: Effects, updates: Sequence[Effect], stay: Sequence[Value], skip: Value, *, counting: bool
+        cls, fx: Effects, turn: Turn, stay: Sequence[Value], skip: Value, old: Mapping[Value, Value], *, counting: bool
     ) -> None:
-        """``stay``: values that must not become part of the update; the first is whether gradients overflow."""
+        """``stay``: values that must not become part of the update; the first is whether gradients overflow. ``old``:
+        what the states of earlier turns held before the step."""
         graph = fx.graph
         skipped = graph.state(SKIPPED, tensor("int32"))
         in_a_row = cls._count(fx, skip)
-        skip_where(fx, skip, updates, stay=[*stay, in_a_row], name="update", scope=SCOPE)
+        skip_where(fx, skip, turn[0], stay=[*stay, in_a_row, *old.values()], name="update", scope=SCOPE)
+        take_back(fx, skip, old, scope=SCOPE)
         fx.append("Assign", [skipped, in_a_row], scope=SCOPE)
         if counting:
             dropped = graph.state(DROPPED, tensor("float32"))

@@ -67,6 +67,7 @@ ELSEWHERE = {
     "passes/configuration": "tests/passes/configuration/test_boost_document.py",
     "passes/framework": "tests/passes/framework/test_manager.py",
     "passes/step/clipping.py": "tests/passes/clip_gradients.ir",
+    "passes/step/turns.py": "tests/passes/test_several_gradients.py",
     "passes/step/each_micro_batch.py": "tests/passes/test_shard_optimizer.py",
     "passes/step/rates.py": "tests/passes/schedule.ir",
     "passes/step/updates.py": "tests/passes/weight_average.ir",

@@ -46,6 +46,7 @@ from ...core.attributes import Attribute, scalar_of
 from ...core.graph import Constant, Graph, GraphRef, Input, Node, State, Use, Value
 from ...core.names import GRADIENT, PART, STAGE
 from ...core.op import CALL
+from ...core.predicates import is_effect
 from ...core.primitives import Family, facts, named
 from ...core.program import Program
 from ...core.sites import site
@@ -270,13 +271,44 @@ class _Walk:
 
         for _ in walk(here.values, onward):
             pass
-        if len(handed) == 1 and not handed.keys() & {*here.values}:
+        if len(handed) > 1 and (joined := self._joined(weight, here, handed)) is not None:
+            handed = {joined: None}
+        if len(handed) == 1 and handed.keys() != {*here.values}:
             return Point(TREATMENT, tuple(handed))
         if not handed or not handed.keys() <= {*here.values}:
             self._assumed = (
                 "what its training cell does to the gradient before its optimizer takes it cannot be followed from "
                 f"{', '.join(site(user) for user, _ in here.takers[:2])} on: taken for a part of the update"
             )
+        return None
+
+    def _joined(self, weight: str, here: Point, values: Collection[Value]) -> Value | None:
+        """The first value by way of which alone ``values`` reach the update, where nothing tells whose the nodes
+        between are. An optimizer is handed one value for a weight: what joins several is the training cell's."""
+
+        def taken(value: Value) -> dict[Node, None]:
+            users = (u for u, _ in self.users.of(value)[0] if u in self._updating or u.op.name == "MakeTuple")
+            return {user: None for user in users if is_effect(user) or not _is_number(user)}
+
+        def is_told(node: Node) -> bool:
+            return is_effect(node) or node.op is CALL or node.op.name == "Partial" or within(cell_of(node), self._cell)
+
+        starts = [*here.values, *values]
+        region = dict.fromkeys(walk(starts, lambda v: [u for u in taken(v) if not is_told(u)]))
+        before: Counter[Value] = Counter(user for value in region for user in taken(value))
+        ready: list[Value] = [value for value in region if not before[value]]
+        arrived: Counter[Value] = Counter()
+        opened = 0
+        while ready:
+            value = ready.pop()
+            opened -= before[value]
+            if not opened and isinstance(value.type, TensorType) and value not in starts and not ready:
+                return value
+            for user in taken(value):
+                opened += 1
+                arrived[user] += 1
+                if user in region and arrived[user] == before[user]:
+                    ready.append(user)
         return None
 
     def _in_optimizer(self, use: Use) -> bool:
