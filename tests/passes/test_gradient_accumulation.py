@@ -128,15 +128,6 @@ def test_micro_batches_draw_different_dropout_masks(exported: Exported) -> None:
     assert not np.array_equal(sums[2] - sums[1], sums[1] - sums[0])
 
 
-def test_a_forward_graph_is_refused_with_the_way_to_export(tmp_path: Path) -> None:
-    import mindspore as ms
-
-    net = CASES["mlp"].network()
-    ms.export(net, ms.Tensor(CASES["mlp"].batches(1)[0][0]), file_name=str(tmp_path / "forward"), file_format="MINDIR")
-    with pytest.raises(bc.Error, match=r"forward graph[\s\S]*TrainOneStepCell"):
-        accumulated(tmp_path / "forward.mindir", 4)
-
-
 def test_slots_that_are_called_accum_keep_their_names(exported: Exported) -> None:
     program = accumulated(exported("mlp_adagrad"), 2)
     slots = {n for n, v in program.state.items() if v.role == "slot"}
