@@ -286,14 +286,4 @@ def test_where_it_is_not_known_whose_overflow_it_is_all_shrink(exported: Exporte
     assert scales_of(third) == model.applied()
 
 
-def test_training_that_skips_forever_ends(exported: Exported) -> None:
-    source = bc.load(str(exported("mlp")))
-    session = bc.Session(bc.compile(source, "overflow-check{max_skipped=2},group-loss-scale{groups=2,init=[64,256]}"))
-    *first, last = map(overflowing, CASES["mlp"].batches(4))
-    for batch in first:
-        session.step(*batch)
-    with pytest.raises(bc.Error, match=r"last 3 windows were all skipped.* at a loss scale of 32, 256\)"):
-        session.step(*last)
-
-
 # -- errors and reports ---------------------------------------------------------------------------------------------

@@ -155,7 +155,7 @@ def test_fit_ends_after_too_many_skipped_cycles(exported: Exported) -> None:
     source = bc.load(str(exported("mlp_adam")))
     session = bc.Session(bc.compile(source, f"{accumulating(2)},overflow-check{{max_skipped=3}}"))
     x, labels = CASES["mlp_adam"].batch(np.random.default_rng(0), 64)
-    with pytest.raises(bc.Error, match=r"overflow|not finite|non-finite|skipped"):
+    with pytest.raises(bc.Error, match=r"last 4 windows were all skipped"):
         session.fit((np.full_like(x, np.nan), labels), epochs=3)
 
 

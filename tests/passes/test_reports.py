@@ -371,6 +371,7 @@ REFUSED = [
     ("STEP", "overflow-check{detect=status},overflow-check", "the target is cpu"),
     ("STEP", "overflow-check,overflow-check", "ask for it once"),
     ("mlp_loss_scale_dynamic", "overflow-check{policy=skip-micro}", "need a training cell without a check of its own"),
+    ("STEP", "loss-scale|overflow-check{policy=skip-micro}", "the one that a dynamic loss-scale brings along"),
     ("STEP", "overflow-check{policy=skip-micro}|gradient-accumulation", "ask for gradient-accumulation before it"),
     ("STEP", "loss-scale{factor=1}", "'factor' must be above 1, not 1"),
     ("STEP", "loss-scale{init=2,min=4}", "init=2 is not between min=4 and max=1.67772e.07"),
@@ -464,3 +465,4 @@ def test_results_that_a_pass_named_keep_their_names_in_a_later_compilation() -> 
     """The session finds the number of skipped cycles by its name."""
     later = compiled("STEP", "overflow-check{max_skipped=2}", "gradient-accumulation{steps=2}")
     assert later.graphs["apply"].outputs[-1] == "skipped_cycles"
+    assert later.schedule.max_skipped == 2

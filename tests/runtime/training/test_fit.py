@@ -176,8 +176,13 @@ def test_training_resumes_at_any_micro_batch_with_every_end_of_an_epoch(end, tmp
     session = bc.Session(running_mean(3))  # one for all: what it did before is gone when a state is loaded
     for step in range(1, len(saving.losses) + 1):
         session.load(saving.path(step))
-        history = session.fit((rows,), epochs=2, end_of_epoch=end, resume=True)
+        evaluated = []
+        history = session.fit((rows,), epochs=2, end_of_epoch=end, resume=True, evaluate=evaluated.append)
         assert_same_state(session.state(), whole.state())
+        assert session.data_position == whole.data_position
+        # An epoch that was saved at its last micro-batch was not evaluated then: that is left of it.
+        assert [e.number for e in history.epochs] == [1, 2][(step - 1) // (len(saving.losses) // 2) :]
+        assert len(evaluated) == len(history.epochs)
         done = len(expected.cycles) - len(history.cycles)
         facts = [(c.number, c.micro_batches, c.flushed, c.updated) for c in history.cycles]
         assert facts == [(c.number, c.micro_batches, c.flushed, c.updated) for c in expected.cycles[done:]]

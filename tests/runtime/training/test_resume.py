@@ -7,47 +7,13 @@ from pathlib import Path
 import pytest
 from boost_compile.ir.core.errors import RuntimeFailure
 from boost_compile.runtime.state.checkpoint import write_state
-from boost_compile.runtime.training.callback import Callback
 
 import boost_compile as bc
-from tests.boundary import every_other
+from tests.exact_resume import SavedAt
 from tests.runtime.programs import running_mean, samples
 from tests.runtime.training.support import assert_same_state, dataset, rows
 
 PER_EPOCH = 5
-
-
-class SavedAt(Callback):
-    """Saves at one micro-batch, wherever in its cycle that is."""
-
-    def __init__(self, path: Path, step: int):
-        self.path, self.step = path, step
-
-    def on_step(self, session, number, result):
-        if number == self.step:
-            session.save(self.path)
-
-
-@pytest.mark.parametrize(
-    ("step", "suffix"),
-    every_other([1, 4, PER_EPOCH, PER_EPOCH + 1, 2 * PER_EPOCH, 3 * PER_EPOCH], [".safetensors", ".ckpt"]),
-)
-def test_saved_at_any_micro_batch_it_ends_as_if_never_stopped(step: int, suffix: str, tmp_path: Path):
-    # Cycles of four across epochs of five; 15 micro-batches leave three to flush.
-    data, saved = (rows(PER_EPOCH),), tmp_path / f"saved{suffix}"
-    whole = bc.Session(running_mean(4))
-    history = whole.fit(data, epochs=3, seed=7, callbacks=[SavedAt(saved, step)])
-    again = bc.Session(running_mean(4))
-    again.load_state(saved)
-    evaluated = []
-    rest = again.fit(data, epochs=3, seed=7, resume=True, evaluate=lambda session: evaluated.append(session))
-    assert_same_state(again.state(), whole.state())
-    assert [c.number for c in rest.cycles] == [c.number for c in history.cycles][step // 4 :]
-    assert sum(e.micro_batches for e in rest.epochs) == 15 - step
-    # An epoch that was saved at its last micro-batch was not evaluated then: that is left of it.
-    assert [e.number for e in rest.epochs] == [1, 2, 3][(step - 1) // PER_EPOCH :]
-    assert len(evaluated) == len(rest.epochs)
-    assert again.data_position == whole.data_position
 
 
 def test_a_trained_state_is_trained_further(tmp_path: Path):
@@ -63,10 +29,10 @@ def test_a_trained_state_is_trained_further(tmp_path: Path):
 
 
 def test_a_dataset_goes_on_at_its_micro_batch(tmp_path: Path):
-    saved = tmp_path / "saved.safetensors"
+    saving = SavedAt(tmp_path, [8])
     whole, again = bc.Session(running_mean(4)), bc.Session(running_mean(4))
-    whole.fit(dataset(rows(PER_EPOCH)), epochs=2, callbacks=[SavedAt(saved, 8)])
-    again.load_state(saved)
+    whole.fit(dataset(rows(PER_EPOCH)), epochs=2, callbacks=[saving])
+    again.load_state(saving.path(8))
     again.fit(dataset(rows(PER_EPOCH)), epochs=2, resume=True)
     assert_same_state(again.state(), whole.state())
 
