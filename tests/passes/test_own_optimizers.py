@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from boost_compile.ir.core.errors import OptionError
 
 import boost_compile as bc
 from tests.boundary import slow
@@ -119,17 +118,3 @@ def test_a_file_with_lamb_trains_on_a_cpu(exported: Exported) -> None:
     trained = [n for n, v in source.state.items() if v.role == "weight"]
     assert trained
     assert all(not np.array_equal(before[n], after[n]) for n in trained)
-
-
-@pytest.mark.parametrize(
-    ("to", "said"),
-    [
-        ("lion{betta1=0.5}", "has no option 'betta1'.*'beta1'"),
-        ("muon{nesterov=1}", "option 'nesterov' is true or false, not 1"),
-        ("lamb{lr=-1}", "option 'lr' is a number, zero at least, not -1"),
-        ("lionn", r"ftrl, lamb, lazy-adam[\s\S]* besides: lion, muon, schedule-free-adamw\n"),
-    ],
-)
-def test_options_that_it_lacks(exported: Exported, to: str, said: str) -> None:
-    with pytest.raises(OptionError, match=said):
-        replaced(bc.load(exported("mlp")), to)
