@@ -67,16 +67,6 @@ def test_order_does_not_matter(exported: Exported, adasum: str, other: str) -> N
         assert not found, str(found)
 
 
-def test_only_trained_weights_are_combined(exported: Exported) -> None:
-    program = compiled(exported("frozen_prefix"), "adasum")
-    (graph,) = program.graphs.values()
-    written = [n.type.ref for n in graph if n.op.name == "Assign" and n.operand(1).op.name == ADASUM]
-    trained = [name for name, variable in program.state.items() if variable.trainable]
-    frozen = [name for name, variable in program.state.items() if variable.role == "weight" and not variable.trainable]
-    assert sorted(written) == sorted(trained)
-    assert frozen
-
-
 def test_it_runs_once_a_cycle_and_only_among_groups(exported: Exported) -> None:
     program = compiled(
         exported("lenet_bn"), "adasum{devices_per_group=4},gradient-accumulation{steps=3},overflow-check,data-parallel"
@@ -104,14 +94,6 @@ def test_a_check_of_the_file_asks_all_ranks(exported: Exported) -> None:
         assert not program.reports[-1].misses
         accumulate = "gradient-accumulation{steps=2}"
         assert not diff(compiled(path, "adasum", accumulate), compiled(path, f"{accumulate},adasum"))
-
-
-def test_a_check_that_only_its_device_knows_is_reported(exported: Exported) -> None:
-    """A group that skips has a step of zero; the others go on."""
-    program = bc.load(exported("scaled_gpu"))
-    program.target = "gpu"
-    report = bc.compile(program, "adasum").reports[-1]
-    assert any("own overflow check" in miss.reason for miss in report.misses)
 
 
 def test_no_self_contained_form(exported: Exported, tmp_path: Path) -> None:

@@ -154,25 +154,6 @@ def test_groups_and_strategy_by_hand(
     assert seen == sequence
 
 
-def test_training_resumes_in_the_middle_of_the_sequence(exported: Any, tmp_path: Path) -> None:
-    program = bc.compile(bc.load(str(exported("lenet_bn"))), f"{ACCUMULATE},{FREEZE}")
-    batches = CASES["lenet_bn"].batches(12)
-    whole = bc.Session(program)
-    for batch in batches:
-        whole.step(*batch)
-    first = bc.Session(program)
-    for batch in batches[:9]:
-        first.step(*batch)
-    first.save(tmp_path / "middle.safetensors")
-    program.save(str(tmp_path / "p.boost"))
-    second = bc.Session(bc.load(str(tmp_path / "p.boost")))
-    second.load_state(tmp_path / "middle.safetensors")
-    assert second.variant == first.variant > 0
-    for batch in batches[9:]:
-        second.step(*batch)
-    assert not differing(whole.state(), second.state())
-
-
 def test_a_short_cycle_is_flushed_by_its_variant(exported: Any) -> None:
     program = bc.compile(bc.load(str(exported("lenet_bn"))), f"{ACCUMULATE},{FREEZE}")
     session = bc.Session(program)
