@@ -409,6 +409,8 @@ def test_errors_point_at_the_place(line: str, row: int, column: int, message: st
         ("state %w: int32[] role=wait\n", "no such role: 'wait'"),
         ('graph @g() {\n  return 1\n}\nresources {\n  sha256:0123456789abcdef "AAAA"\n}', "do not have that hash"),
         ('graph @g() {\n  return 1\n}\nresources {\n  sha256:0123456789abcdef "A"\n}', "this is no base64 text"),
+        ('graph @g() {\n  return 1\n}\nresources {\n  sha256:0123456789abcdef "AA!AA"\n}', "this is no base64 text"),
+        ("graph @g() {\n  return " + "1" * 4001 + "\n}", "a number of 4001 digits"),
         ("graph @g() {\n  return 1\n}\nresources {\n}\nmore", "expected the end of the text"),
         (
             "state %w: int32[]\ngraph @g() {\n return 1\n func @f() {\n return %w\n }\n}",
