@@ -9,6 +9,7 @@ import pytest
 from boost_compile.ir.analysis.training.stages import Point
 from boost_compile.ir.core.attributes import scalar_tensor
 from boost_compile.ir.core.graph import Value
+from boost_compile.ir.core.types import tensor
 from boost_compile.ir.proof.prover import prove
 from boost_compile.ir.proof.verdict import OWN, PURPOSE, SAME, STATE, Proof
 from boost_compile.ir.rewrite.stages import put
@@ -268,6 +269,18 @@ def test_what_is_marked_as_a_gradient_and_is_none_is_not_proved() -> None:
     failed = prove(original, bc.compile(load("clip_global_norm"), CYCLES[1]))[0].failures
     assert failed
     assert all("is not linear in the derivative of the loss" in v.detail for v in failed)
+
+
+def test_what_leaves_the_marked_part_too_early_is_no_gradient() -> None:
+    """The product that makes the gradient of a weight has lost its mark: what is marked is the derivative before it."""
+    original = load("mlp")
+    program = bc.compile(load("mlp"), CYCLES[1])
+    product = next(n for n in original.graphs["step"] if n.op.name == "MatMul" and n.type == tensor("float32", 16, 8))
+    product.primal, product.scope = {}, "Default/optimizer-Momentum"
+    failed = prove(original, program)[0].failures
+    assert {v.detail for v in failed} == {
+        "what the file marks as the gradient of weight 'hidden.weight' has not as many elements as it"
+    }
 
 
 HALF = "mixed-precision{level=O2,loss_scale=false}"
