@@ -243,6 +243,7 @@ class _Run:
     def node(self, node: Node, env: dict[Value, Thing]) -> None:
         name = node.op.name
         if name == "UpdateState":
+            env[node] = None  # a file may give it a type that is not a token's
             return
         if node.op is CALL:
             env[node] = self.call(self.tail(node, env))
