@@ -112,6 +112,8 @@ def anatomy(graph: Graph, parts: dict[Node, str] | None = None) -> TrainingAnato
     bound, known = bindings(graph), summarize(graph)
     parts = network_parts(graph, known) if parts is None else parts
     done = interpret(graph, parts)
+    if done.closed is not None:
+        raise AnatomyError(f"graph '{graph.name}' calls functions too often to follow {site(done.closed)}")
     if BACKWARD not in parts.values() and not _has_linear_loss(graph, parts, done):
         _refuse_forward(graph, done)
     if not done.writes:

@@ -21,11 +21,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 
-from ...core.errors import AnatomyError
 from ...core.graph import Constant, Graph, GraphRef, Input, Node, State, Value
 from ...core.op import CALL, MAKE_TUPLE
 from ...core.predicates import is_effect, written_operands
-from ...core.sites import site
 from ...core.types import TensorType, Type, is_monad
 from ...core.walk import walk, without_order
 from ..effects.state_access import place
@@ -107,11 +105,13 @@ class Write:
 @dataclass(slots=True)
 class Interpretation:
     """``writes`` of the update side, in the order of the list, those of functions last; ``terms`` of the nodes of the
-    main graph; ``result``: what it returns; ``decisions``: the conditions of all branches."""
+    main graph; ``result``: what it returns; ``decisions``: the conditions of all branches;
+    ``closed``: a call that may write and was not followed, for functions call functions too often."""
 
     writes: list[Write] = field(default_factory=list)
     terms: dict[Value, Thing] = field(default_factory=dict)
     decisions: list[Term] = field(default_factory=list)
+    closed: Node | None = None
     result: Term = NOTHING
 
     def versions(self) -> dict[str, list[Term]]:
@@ -137,13 +137,10 @@ class Interpretation:
 
 
 def interpret(graph: Graph, parts: Mapping[Node, str]) -> Interpretation:
-    """Runs the update side of a main graph. ``parts``: its forward and backward nodes. AnatomyError where functions
-    call functions too often to be followed. Linear in nodes, for each call of the function in which they stand."""
+    """Runs the update side of a main graph. ``parts``: its forward and backward nodes. Linear in nodes for each call of
+    the function in which they stand, and at most 40 times as many."""
     run = _Run(graph, parts)
-    env = run.found.terms
-    result = run.body(graph, env)
-    assert not isinstance(result, Tail)
-    run.found.result = run.term(result)
+    run.found.result = run.term(run.finish(run.body(graph, run.found.terms)))
     if graph.functions:
         place = {node: k for k, node in enumerate(graph.all_nodes())}
         run.found.writes.sort(key=lambda write: place[write.node])
@@ -160,6 +157,8 @@ class _Run:
         self.memory: list[dict[State, Term]] = [{}]
         """What states hold; the changes that each open branch has made stand behind."""
         self.guards: tuple[Term, ...] = ()
+        self.writes: dict[Graph, bool] = {}
+        """Whether functions that have run write memory."""
         self.open: list[Graph] = []
         """The functions that are running."""
         self.left = 40 * (graph.total_nodes() + 1000)
@@ -167,10 +166,9 @@ class _Run:
     # -- values ------------------------------------------------------------------------------------------------
 
     def leaf(self, value: Value) -> Term:
-        found = self.leaves.get(value)
-        if found is None:
-            found = self.leaves[value] = Term(LEAF, value, (), value if isinstance(value, State) else None)
-        return found
+        if value not in self.leaves:
+            self.leaves[value] = Term(LEAF, value, (), value if isinstance(value, State) else None)
+        return self.leaves[value]
 
     def held(self, state: State) -> Term:
         """What a state holds now."""
@@ -303,18 +301,21 @@ class _Run:
 
     def enter(self, call: Tail) -> Thing | Tail:
         """Runs a function, up to the call with which it ends."""
-        if self.left < 0 or len(self.open) > _DEEPEST:
-            raise AnatomyError(f"functions call functions too often to follow {site(call.call)}")
         callee = self.function(call.callee)
         if isinstance(callee, Choice):
             return self.choose(call, callee)
         if not isinstance(callee, Closure) or callee.function in self.open or callee.function in call.within:
             return Term(OPERATION, call.call, (NOTHING, *map(self.term, call.extra)))
         function, given = callee.function, (*callee.bound, *call.extra)
+        if (self.left < 0 and function in self.writes) or len(self.open) > _DEEPEST:
+            self.found.closed = call.call if self.writes.get(function, True) else self.found.closed
+            return Term(OPERATION, call.call, (NOTHING, *map(self.term, call.extra)))
         env: dict[Value, Thing] = dict(zip(function.inputs, given, strict=False))
+        before = len(self.found.writes)
         self.open.append(function)
         found = self.body(function, env, tail=True)
         self.open.pop()
+        self.writes[function] = len(self.found.writes) > before or isinstance(found, Tail)
         return replace(found, within=call.within | {function}) if isinstance(found, Tail) else found
 
     def choose(self, call: Tail, choice: Choice) -> Thing | Tail:
