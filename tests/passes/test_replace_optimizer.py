@@ -143,7 +143,7 @@ def test_what_the_cell_does_to_its_weights_stays(tmp_path: Path) -> None:
     case = replace(CASES["mlp"], name="own_writes", wrap=OwnWrites, optimizer=OPTIMIZERS["adam"])
     original = bc.load(export(case, tmp_path))
     program = replaced(original, SPECS["momentum_decay"])
-    assert bc.verify(original, program).verified
+    assert bc.verify(original, program).failures == (), "boost-verify does not compare updates of such a cell"
     session = bc.Session(program, seed=0)
     for batch in case.batches(3):
         session.step(*batch)
