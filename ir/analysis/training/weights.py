@@ -71,7 +71,6 @@ class _Weights:
         self.hits: dict[str, dict[Node, None]] = {}
 
     def find(self) -> list[WeightInfo]:
-        hits = self.hits
         fixed: dict[str, tuple[Value, ...]] = {}
         for name, versions in self.side.versions.items():
             parameter = any(map(_is_parameter, versions))
@@ -85,10 +84,10 @@ class _Weights:
             if not found and parameter:
                 fixed[name] = self._fixed(versions)
             if found or fixed.get(name) or (parameter and self._takes_nothing(versions)):
-                hits[name] = found
+                self.hits[name] = found
             elif parameter:
                 raise AnatomyError(self._no_gradient(name, versions))
-        self._disentangle(hits)
+        self._disentangle(self.hits)
         served = self._served()
         read = self.side.read
         return [
@@ -101,7 +100,7 @@ class _Weights:
                 tuple(s for s in served.get(name, ()) if s in read),
                 any(map(self.sources.brings_rows, self.side.versions[name])),
             )
-            for name, found in hits.items()
+            for name, found in self.hits.items()
         ]
 
     def _refuse_accumulated(self, weight: str, versions: list[Term], found: Collection[Node]) -> None:
@@ -219,19 +218,18 @@ class _Weights:
     def _served(self) -> dict[str, list[str]]:
         """Slots and copies by weight: the other states that its update writes, and those whose own updates take its
         gradient or itself. A state that several weights share is a hyperparameter of the optimizer, not a slot."""
-        hits = self.hits
-        owner: dict[Value, str] = {g: name for name, found in hits.items() for g in found}
-        owner |= {node: name for name in hits for node in nodes_of(self.side.versions[name])}
+        owner: dict[Value, str] = {g: name for name, found in self.hits.items() for g in found}
+        owner |= {node: name for name in self.hits for node in nodes_of(self.side.versions[name])}
         served: dict[str, list[str]] = {}
         for name, versions in self.side.versions.items():
-            if name in hits:
+            if name in self.hits:
                 continue
             owners = {owner[v.value] for v in versions if v.value in owner}
             # First what keeps its shape (moments). A slot may have another one: sums over rows, a preconditioner.
             for reshaped in (False, True):
                 for version in () if owners else versions:
                     for term in self.sources.sources(version, linear=False, reshaped=reshaped):
-                        if term.state is not None and term.state.name in hits:
+                        if term.state is not None and term.state.name in self.hits:
                             owners.add(term.state.name)
                         elif term.value in owner:
                             owners.add(owner[term.value])
