@@ -4,28 +4,36 @@ All of a network run in one process, in turns.
 
     python -m benchmarks.in_compiler                          # prints the table
     python -m benchmarks.in_compiler lenet_bn,8 gpt,4         # these rows of it
+    python -m benchmarks.in_compiler memory                   # what a process grows by, each in one of its own
 """
 
 from __future__ import annotations
 
 import argparse
+import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import mindspore as ms
 from boost_compile.runtime.in_compiler import hook
 
 import boost_compile as bc
+from benchmarks.machine import peak_resident
+from benchmarks.memory import MB, resident
 from benchmarks.native_step import ACCUMULATE, STEPS, N, Step, native, seconds, session
 from benchmarks.networks import NETWORKS as LARGER
-from benchmarks.tables import table
+from benchmarks.tables import ROOT, table
 from benchmarks.turns import FEWEST, MOST, in_turns, milliseconds, ratio
 from tests.networks import CASES, Case, build
 
 MEASURED = ("mlp,32", "lenet_bn,8", "gpt,4", "vit,8", "resnet18,8")
 """Networks and the size of their micro-batches."""
+GROWING = ("deep_mlp,2048", "resnet18,32", "gpt_medium,4")
+WAYS = ("enabled", "session")
 CHECKED = f"{ACCUMULATE},overflow-check,clip-gradients{{limit=1.0}}"
 Share = tuple[float, float]
 """The seconds of a first step, and those of them that the hook took."""
@@ -81,6 +89,45 @@ seconds, and the part of them that reading, rewriting and writing the graph took
 with the checks 1.10, the part at most 5 %."""
 
 
+def grown(way: str, row: str, pipeline: str) -> int:
+    """The bytes by which this process grows while it builds a cell and trains it for three windows."""
+    name, size = row.split(",")
+    case = replace({**CASES, **LARGER}[name], batch_size=int(size))
+    batches = case.batches(N)
+    before = resident()
+    cell = build(case).train_step
+    step: Step = native_of(cell)
+    if way == "enabled":
+        bc.enable(pipeline, cell=cell)
+    elif way == "session":
+        step = session(bc.compile(bc.capture(cell, *(ms.Tensor(x) for x in batches[0])), pipeline))
+    for batch in 3 * batches:
+        seconds(step, [batch])
+    return peak_resident() - before
+
+
+def native_of(cell: Any) -> Step:
+    return lambda batch: cell(*(ms.Tensor(x) for x in batch))
+
+
+MEMORY_NOTES = """\
+Growth of a process of its own, in MB, that builds the training cell and trains it for three windows: the cell as it is,
+with `bc.enable`, and in a Session of the same program. Goal: within 5 % of the Session."""
+
+
+def memory() -> str:
+    rows = []
+    for row in GROWING:
+        found = [row]
+        for way, pipeline in (("plain", ""), *((way, p) for p in (ACCUMULATE, CHECKED) for way in WAYS)):
+            command = [sys.executable, "-m", "benchmarks.in_compiler", "--grown", way, row, pipeline]
+            done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+            found.append(f"{int(done.stdout.splitlines()[-1]) / MB:.0f}")
+        rows.append(found)
+    ways = [f"{what}, {way}" for what in ("accumulation", "with the checks") for way in ("bc.enable", "Session")]
+    return "\n".join([MEMORY_NOTES, "", *table(["network, batch", "as it was", *ways], rows)])
+
+
 def run(measured: Sequence[str] = MEASURED) -> str:
     rows = []
     for row in measured:
@@ -95,7 +142,14 @@ def run(measured: Sequence[str] = MEASURED) -> str:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("rows", nargs="*", metavar="NETWORK,SIZE", help=" ".join(MEASURED))
+    parser.add_argument("--grown", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.grown:
+        print(grown(*options.grown))
+        sys.exit()
+    if options.rows == ["memory"]:
+        print(memory())
+        sys.exit()
     if unknown := [row for row in options.rows if row not in MEASURED]:
         parser.error(f"no row {unknown[0]}: give any of {', '.join(MEASURED)}")
     print(run(options.rows or MEASURED))

@@ -45,6 +45,7 @@ SECTIONS = {
     "call_cost": "What a call costs beside the graph",
     "native_step": "A step against MindSpore's own",
     "in_compiler": "A step that bc.enable rewrote",
+    "in_compiler.memory": "Memory of a step that bc.enable rewrote",
     "feeding": "Feeding a step",
     "step_time": "What a pass costs in a step",
     "safety": "What safety costs in a step",

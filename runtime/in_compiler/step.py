@@ -17,6 +17,7 @@ from ...ir.core.walk import result_value
 from ...ir.formats.mindir.reader import read_bytes
 from ...ir.formats.mindir.writer import stateless_bytes
 from ...ir.formats.storage.self_contained import lower_to_single_graph
+from ...ir.rewrite.cpu import broadcasting, transposing
 from ...ir.rewrite.effects.editing import Effects
 from ...ir.rewrite.roles import assign_roles
 from ..lowering import alone, half_state, measures, ownership, predication, reciprocal, weighting, world
@@ -32,7 +33,7 @@ ONE_GRAPH = (
     "training cell in graph mode (mindspore.set_context(mode=mindspore.GRAPH_MODE)), or put @mindspore.jit on the "
     "function that does all three."
 )
-LOWERINGS = (alone, world, reciprocal, weighting, predication, measures)
+LOWERINGS = (alone, world, reciprocal, weighting, predication, broadcasting, transposing, measures)
 """Those of a session that are not about its host, in its order, so that both compute the same bits."""
 REPORTED = "report."
 """How states begin that hold what the update reports: the results that a pass adds to those of the step."""
@@ -98,13 +99,12 @@ def rewrite_step(program: Program, passes: Compile, watched: bool = False) -> Re
     _refuse_other_inputs(source, compiled)
     context = Context(compiled, target, rank, ranks)
     lowered = {name: lower(graph, context, LOWERINGS).graph for name, graph in compiled.graphs.items()}
-    first = accumulating_graph(compiled, context) if watched else None
-    if first is not None and not set(_results(source)) <= set(lowered[first].outputs):
-        first = None  # the update says what the step returns
-    if first is not None:
-        graph, state = lowered[first].clone()[0], dict(compiled.state)
-    else:
+    kept = names_of_results(source, len(source.outputs))
+    first = accumulating_graph(compiled, context, kept) if watched else None
+    if first is None:
         graph, state = _one_graph(replace(compiled, graphs=lowered), context)
+    else:
+        graph, state = lowered[first].clone()[0], dict(compiled.state)
     _refuse_other_state(program, state)
     graph = lower(graph, context, (half_state,)).graph
     _keep_results(source, graph, state)
@@ -158,7 +158,7 @@ def _keep_results(source: Graph, graph: Graph, state: dict[str, StateVariable]) 
     value, given = result_value(graph), result_value(source)
     if _as_value(value.type) == _as_value(given.type):
         return
-    kept = _results(source)
+    kept = names_of_results(source, len(source.outputs))
     names, parts = graph.outputs, _leaves(graph, value)
     if len(parts) != len(names) or not set(kept) <= set(names):
         raise Error(
@@ -178,10 +178,6 @@ def _keep_results(source: Graph, graph: Graph, state: dict[str, StateVariable]) 
     graph.outputs = tuple(kept)
     if _as_value(result_value(graph).type) != _as_value(given.type):
         raise Error(f"the step returns {given.type}, and the rewritten one {result_value(graph).type}")
-
-
-def _results(graph: Graph) -> tuple[str, ...]:
-    return tuple(names_of_results(graph, len(graph.outputs)))
 
 
 def _leaves(graph: Graph, value: Value) -> list[Value]:

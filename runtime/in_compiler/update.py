@@ -7,7 +7,7 @@ device, the step accumulates, and no Switch is in it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -19,13 +19,15 @@ from ..engine.live import LiveCell
 from ..lowering.context import Context
 
 
-def accumulating_graph(program: Program, context: Context) -> str | None:
+def accumulating_graph(program: Program, context: Context, results: Collection[str]) -> str | None:
     """The graph that each call runs, where the one that updates can be left to :class:`Update`: the host of a CPU runs
-    it, in a process by itself, behind the last of the micro-batches. None where one graph must do both."""
+    it, in a process by itself, behind the last micro-batch, and the ``results`` of the step are those of the other.
+    None where one graph must do both."""
     schedule, cycle = program.schedule, program.schedule.cycle
     if context.target != CPU or context.ranks > 1 or schedule.choice or schedule.search or schedule.count is None:
         return None
-    return cycle[0].graph if len(cycle) == 2 and cycle[1:] == (Entry(schedule.flush or ""),) else None
+    apart = len(cycle) == 2 and cycle[1:] == (Entry(schedule.flush or ""),)
+    return cycle[0].graph if apart and set(results) <= set(program.graphs[cycle[0].graph].outputs) else None
 
 
 class Update:

@@ -132,6 +132,8 @@ def test_the_compile_cache_of_mindspore_is_off(monkeypatch):
     ("pipeline", "says"),
     [
         ("gradient-accumulatoin{steps=4}", "did you mean"),
+        ({"gradient-accumulation": {"steps": 4}}, "no list of passes.*give pipeline text, or a list of Pass objects"),
+        (["gradient-accumulation"], "no list of passes"),
         ("less-bn", "matched nothing"),
         ("batch-size{size=2}", "a step of other inputs"),
         ("dim-reduce{basis=rows.npy,n_components=2}", "cannot be rewritten inside of MindSpore's compiler.*bc.capture"),
