@@ -137,11 +137,10 @@ def _check_order(anatomy: TrainingAnatomy) -> None:
         for state in sorted((s for s in effect.touched if isinstance(s, State)), key=lambda s: s.name):
             if state in updated:
                 raise PassError(
-                    f"the network uses state '{state.name}' (by {site(node)}) after the same step has updated it "
-                    "(by "
-                    f"{site(updated[state])}): with one update a window its gradients would be others. Take all "
-                    "gradients "
-                    "before the first optimizer runs, or export a training cell for each optimizer."
+                    f"the network uses state '{state.name}' (by {site(node)}) after the same step has updated it (by "
+                    f"{site(updated[state])}), and a window updates once, after all of its micro-batches: these would "
+                    "have to come a second time, behind that update. Take all gradients before the first update, or "
+                    "train without accumulation"
                 )
             if state in effect.writes and state in consulted:
                 raise PassError(

@@ -203,6 +203,8 @@ class _Walk:
     def path(self, weight: str, *, sparse: bool, shared: bool) -> GradientPath:
         """``shared``: other weights have the same gradient."""
         self._cell, self._assumed, self._doubt = self._optimizer(weight), "", ""
+        # MindSpore's optimizers treat gradients by primitives, which are told: an operator of Python is the cell's.
+        self._primitive = all(facts(update.op).gradient is not None for update in self._updates[weight])
         points = self._points(weight, self.starts[weight], shared=shared)
         known = self.multipliers if "multipliers" in self.__dict__ else None
         doubtful = tuple(sorted(self._doubtful))
@@ -320,7 +322,8 @@ class _Walk:
             return any(self._in_optimizer(u) for u in inside if not orders_only(*u))
         if user.op.name == "MakeTuple":
             return any(self._in_optimizer(u) for u in user.use_sites() if not orders_only(*u))
-        return self._is_outside(user, user.operands[i : i + 1]) is not True
+        outside = self._is_outside(user, user.operands[i : i + 1])
+        return not (self._primitive if outside is None else outside)
 
     def _side_by_side(self, weight: str, here: Point) -> Point | None:
         """Each summand has a stage of its own, of one kind."""
@@ -441,7 +444,7 @@ class _Walk:
         if self.unscale is not None and not judged:
             told = divisor is not None and self.unscale != 1 and isclose(divisor, self.unscale, rel_tol=1e-6)
             return "unscale" if told and not undone else None
-        primitive = outside is None and all(facts(u.op).gradient is not None for u in self._updates[weight])
+        primitive = outside is None and self._primitive
         known = () if primitive or judged else self.multipliers
         multiplied = (
             False if known is None
