@@ -27,7 +27,7 @@ def find_turns(fx: Effects, updates: Sequence[Effect], gradients: Collection[Val
     """The turns of a graph, at least one, in their order."""
     fx.graph.sort()  # what a pass has just made stands at the end
     behind = phases(fx.graph, network_parts(fx.graph))
-    phase = {v: behind[v] if isinstance(v, Node) else 0 for v in gradients}
+    phase = {v: behind.get(v, 0) if isinstance(v, Node) else 0 for v in gradients}
     starts = sorted({*phase.values()})
     place = {e.node: max(1, bisect_right(starts, behind[e.node] - 1)) for e in updates}
     ends = sorted({*place.values()}) or [1]

@@ -357,7 +357,7 @@ REFUSED = [
     ("ALONE", "data-parallel", "asks this device alone for overflows"),
     ("data_parallel.ir", "data-parallel{mean=false}", "constant of graph 'step', which data-parallel cannot sum"),
     ("data_parallel_export.ir", "data-parallel{mean=true}", "1/ranks may be one factor of several"),
-    ("IN_TURN", "clip-gradients", "no norm of all of them exists before the first update"),
+    ("IN_TURN", "clip-gradients{report_norm=true}", "in turns, and no norm of all gradients exists before the first"),
     ("IN_TURN", "clip-gradients{each_rank=true}", "no norm of all of them exists before the first update"),
     ("INSIDE", "clip-gradients", "different functions .'step', 'move'., so they have no common norm"),
     ("IN_FUNCTION", "clip-gradients{by=value,report_norm=true}", "so they have no common norm"),

@@ -306,11 +306,9 @@ class _Walk:
             opened -= before[value]
             if not opened and isinstance(value.type, TensorType) and value not in starts and not ready:
                 return value
-            for user in taken(value):
-                opened += 1
-                arrived[user] += 1
-                if user in region and arrived[user] == before[user]:
-                    ready.append(user)
+            opened += len(users := taken(value))
+            arrived.update(users.keys())
+            ready += [user for user in users if user in region and arrived[user] == before[user]]
         return None
 
     def _in_optimizer(self, use: Use) -> bool:
