@@ -66,7 +66,7 @@ def test_optimizers_with_a_formula(exported: Exported, pipeline: str) -> None:
     found = bc.verify(source, bc.compile(source, pipeline), quick=True)
     assert found.verified, found
     assert found.result(WINDOWS).status == PASSED
-    assert found.result(ReplacedOptimizers.name).detail == "a formula states the new optimizer"
+    assert found.result(ReplacedOptimizers.name).detail == "a formula states it"
 
 
 def test_an_optimizer_that_does_not_run_here_may_be_replaced(

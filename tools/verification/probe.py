@@ -112,7 +112,7 @@ def make_probe(original: Program, weight: str | None = None, stages: Sequence[st
     live = found.side.done.followed(info.name for info in found.weights)
     updated = {value.name for value in live if isinstance(value, State)}
     beside = every - written - updated
-    beside -= _of_updated(graph, fx, beside, updated)
+    beside -= _of_updated(graph, fx, beside, updated).union(*(info.slots for info in found.weights))
     outputs = dict(named_results(graph))
     if weight is not None:
         outputs[WEIGHT] = _named(graph, weight, outputs)

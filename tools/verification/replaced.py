@@ -41,8 +41,9 @@ class ReplacedOptimizers(Property):
 
     def check(self, c: Context) -> Result:
         if REPLACE not in c.stated.made:
-            stated = c.promises.having(REPLACE)
-            raise NotApplicable("a formula states the new optimizer" if stated else "no pass replaces an optimizer")
+            raise NotApplicable(
+                "a formula states it" if c.promises.having(REPLACE) else "no pass replaces an optimizer"
+            )
         c.needs_forward()
         new, old = c.reference, c.replaced
         judges, named, unknown = _uses(c, opened=old is not None and bool(old.probe.cuts))

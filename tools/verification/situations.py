@@ -256,7 +256,6 @@ class OtherWeights(Situation):
 
     name = "other weights"
     promise = "what the training cell or a group does to weights of other sizes is done to them"
-    factors = (4.0, 64.0)
 
     def applies(self, c: Context) -> None:
         written = any(own_writes(graph) for graph in c.base.graphs.values()) or c.reference.probe.copies
@@ -268,7 +267,7 @@ class OtherWeights(Situation):
             start, _ = c.moving(sorted(c.groups.weights))
             yield "weights that move", c.window(c.micro_batches(0), start)
         rng = np.random.default_rng(0)
-        for factor in self.factors:
+        for factor in (4.0, 64.0):
             first = {n: c.reference.initial[n] for n in c.reference.probe.weights}
             far = {n: factor * (w + 0.01 * rng.standard_normal(w.shape)) for n, w in first.items()}
             state = {**c.reference.initial, **{n: w.astype(first[n].dtype) for n, w in far.items()}}
