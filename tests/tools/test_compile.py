@@ -234,7 +234,7 @@ def test_list_passes_as_json(compile_: Compile) -> None:
 def test_dump_pipeline(compile_: Compile) -> None:
     done = compile_("--dump-pipeline", "--accumulate", "8", "--split", "fused", "--passes", "dead-code-elimination")
     assert done.out == (
-        "gradient-accumulation{steps=8,reduction=auto,weight=none,split=fused,dtype=float32,carry=[]},dead-code-elimination\n"
+        "gradient-accumulation{steps=8,reduction=auto,weight=none,offset=0.0,least=0.0,split=fused,dtype=float32,carry=[]},dead-code-elimination\n"
     )
 
 
