@@ -12,10 +12,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from ..analysis.training.stages import CENTRALIZE, GradientPath, Point
 from ..core.attributes import Attribute
 from ..core.errors import AnatomyError
-from ..core.graph import Graph, Node, Value
+from ..core.graph import Graph, Node, Value, rewire
 from ..core.names import GRADIENT, PART, STAGE
 from ..core.op import NO_ATTRIBUTES
+from ..core.primitives import Family, named
 
+_TESTS = named(Family.FINITE, Family.OVERFLOWED, Family.STATUS)
 _LINEAR = ("", "weight-decay", CENTRALIZE)
 """Stages behind which a gradient may be unscaled as well as in front of them."""
 
@@ -65,6 +67,7 @@ def _distribute(total: Node, product: Node, scaled: Sequence[Value], gradients: 
     at = next(i for i, operand in enumerate(product.operands[:2]) if operand in scaled)
     inner = total.operand(0)
     summing = inner if isinstance(inner, Node) and inner.op.name == "MakeTuple" else total
+    unscaled: list[Value] = []
     for i, summand in enumerate(summing.operands):
         operands = list(product.operands)
         operands[at] = summand
@@ -72,7 +75,13 @@ def _distribute(total: Node, product: Node, scaled: Sequence[Value], gradients: 
             new = graph.create(product.op.name, operands, scope=product.scope, sources=[product, summand])
         if summand in gradients:
             mark(new, {STAGE: "unscale"})
+            unscaled.append(new)
         summing.set_operand(i, new)
+    # What tests whether the gradient is finite stays in front of what will bound it.
+    tests = [(user, i) for user, i in product.use_sites() if user.op.name in _TESTS]
+    if tests:
+        with graph.inserting_before(summing):
+            rewire(tests, summed(Point("", tuple(unscaled), tests), scope=product.scope))
     product.replace_uses(product.operand(at))
     graph.erase(product)
     graph.sort()  # the factor may have stood behind the sum

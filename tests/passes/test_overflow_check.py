@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from mindspore import nn
 
 import boost_compile as bc
 from tests import reference
@@ -18,7 +20,7 @@ from tests.boundary import (
     train_in,
 )
 from tests.compare import assert_equal
-from tests.networks import CASES, Batch, names
+from tests.networks import CASES, Batch, export, names
 from tests.reference import overflowing
 
 Exported = Callable[[str], Path]
@@ -55,6 +57,26 @@ def test_an_overflow_at_each_position_skips_its_cycle(exported: Exported, name: 
     ours = train(bc.compile(source, f"{accumulating(4, split)},{SKIP_CYCLE}"), source, data)
     assert [s.overflow for s in ours] == [False, True, True, True, True, False, False]
     check(ours, reference.train(name, data, overflow="skip-cycle"), source)
+
+
+@pytest.mark.parametrize("scale", [24.0, 64.0])
+def test_a_bound_on_elements_hides_no_overflow_where_the_optimizer_decays_first(scale: float, tmp_path: Path) -> None:
+    """An optimizer with ``loss_scale`` unscales behind its weight decay; a clip by value makes infinity a number."""
+    case = CASES["mlp"]
+    scaled = replace(
+        case,
+        name="decays_first",
+        wrap=lambda network, optimizer: nn.TrainOneStepCell(network, optimizer, sens=scale),
+        optimizer=lambda weights: nn.Momentum(weights, 0.1, 0.9, weight_decay=0.05, loss_scale=scale),
+    )
+    program = bc.compile(export(scaled, tmp_path), f"{SKIP_CYCLE},clip-gradients{{by=value,limit=0.05}}")
+    session = bc.Session(program)
+    (good, other) = case.batches(2)
+    assert session.step(*good).updated
+    before = session.state()
+    assert session.step(*overflowing(other)).overflow
+    trained = before.keys() - {"overflow.skipped_cycles"}
+    assert_equal(session.state(trained), {name: before[name] for name in trained})
 
 
 @pytest.mark.parametrize("split", ["apply", "fused"])
