@@ -1,9 +1,4 @@
-"""Putting something on the path of a gradient (:mod:`ir.analysis.training.gradient_path` finds the paths).
-
-For example, ``put(path, "clip", make)`` on ``%g = …; ApplyMomentum(%w, …, %g, …)`` asks ``make`` for a clipped ``%g``,
-marks what it made ``stage = "clip"``, and gives it to all who took ``%g`` on: to the update here, but not to ``make``'s
-own nodes.
-"""
+"""Putting something on the path of a gradient (:mod:`ir.analysis.training.gradient_path` finds the paths)."""
 
 from __future__ import annotations
 
@@ -30,9 +25,8 @@ def mark(node: Node, marks: Mapping[str, Attribute]) -> None:
 def mark_gradient(value: Value, weights: Sequence[str], part: int | None = None) -> None:
     """Says that the gradient of ``weights`` starts at this node, or one summand of it, number ``part``."""
     assert isinstance(value, Node)
-    mark(value, {GRADIENT: weights[0] if len(weights) == 1 else tuple(weights)})
-    if part is not None:
-        mark(value, {PART: part})
+    of: Attribute = weights[0] if len(weights) == 1 else tuple(weights)
+    mark(value, {GRADIENT: of} if part is None else {GRADIENT: of, PART: part})
 
 
 def summed(point: Point, *, scope: str = "") -> Value:
@@ -79,9 +73,8 @@ def _distribute(total: Node, product: Node, scaled: Sequence[Value], gradients: 
         summing.set_operand(i, new)
     # What tests whether the gradient is finite stays in front of what will bound it.
     tests = [(user, i) for user, i in product.use_sites() if user.op.name in _TESTS]
-    if tests:
-        with graph.inserting_before(summing):
-            rewire(tests, summed(Point("", tuple(unscaled), tests), scope=product.scope))
+    if tests and unscaled:
+        rewire(tests, summed(Point("", tuple(unscaled), tests), scope=product.scope))
     product.replace_uses(product.operand(at))
     graph.erase(product)
     graph.sort()  # the factor may have stood behind the sum
@@ -101,9 +94,7 @@ def put(path: GradientPath, stage: str, make: Callable[[Graph, Value], Value]) -
         new = make(owner, value)
         if isinstance(new, Node) and new is not value:
             mark(new, {STAGE: stage})
-        for user, i in (*takers, *measures):
-            if user.operand(i) is value:
-                user.set_operand(i, new)
+        rewire([(user, i) for user, i in (*takers, *measures) if user.operand(i) is value], new)
         made.append(new)
     after = Point(stage, tuple(made), takers, measures, point.follows)
     others = [use for use in (*point.takers, *point.measures) if use not in (*takers, *measures)]
