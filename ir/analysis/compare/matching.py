@@ -134,9 +134,10 @@ class _Bodies:
         self._only_ones(_groups(self.a, self._alike), _groups(self.b, self._alike))
         self._around([(self.a._return, self.b._return), *self.found], self._alike)
         if all(source_names([x]) == source_names([y]) for x, y in self.found):
-            for key in (_name_and_origin, lambda n: (n.op.name, source_names([n]))):
+            for key in (lambda n: (n.name, n.origin and n.origin.sources), lambda n: (n.op.name, source_names([n]))):
                 self._only_ones(_groups(self._left_a(), key), _groups(self._left_b(), key))
-        self._around([(self.a._return, self.b._return), *self.found], self.signature)
+        for like in (self.signature, lambda n: n.op.name):
+            self._around([(self.a._return, self.b._return), *self.found], like)
         self._in_turn()
         return [(self.a._return, self.b._return), *self.found]
 
@@ -209,7 +210,3 @@ def _uses(node: Node, matched: dict[Node, Node]) -> Groups:
         if user not in matched:
             groups[user.op.name, user.scope, i].append(user)
     return groups
-
-
-def _name_and_origin(node: Node) -> Hashable:
-    return node.name, node.origin and node.origin.sources

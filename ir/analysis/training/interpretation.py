@@ -69,7 +69,7 @@ class Closure:
     bound: tuple[Thing, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Choice:
     """One of two functions."""
 
@@ -257,7 +257,7 @@ class _Run:
         elif name == "Switch" and len(operands) == 3 and isinstance(operands[1], (Closure, Choice)):
             condition = self.term(first)
             self.found.decisions.append(condition)
-            env[node] = Choice(condition, operands[1], operands[2])
+            env[node] = self.either(node, condition, operands[1], operands[2])
         elif name in _PICKING:
             env[node] = self.picked(node, self.term(first), self.term(operands[1]))
         else:
@@ -303,7 +303,10 @@ class _Run:
         """Runs a function, up to the call with which it ends."""
         callee = self.function(call.callee)
         if isinstance(callee, Choice):
-            return self.choose(call, callee)
+            self.left -= 10
+            if self.left >= 0:
+                return self.choose(call, callee)
+            self.found.closed = call.call  # choices of choices: any function may be among them
         if not isinstance(callee, Closure) or callee.function in self.open or callee.function in call.within:
             return Term(OPERATION, call.call, (NOTHING, *map(self.term, call.extra)))
         function, given = callee.function, (*callee.bound, *call.extra)
