@@ -71,7 +71,7 @@ def test_the_written_page_runs_the_scripts_that_its_policy_knows(report: Callabl
 
 def test_the_options_of_a_pass_stand_as_in_a_pipeline(report: Callable[[str], Path]) -> None:
     text = report("lenet_bn").read_text(encoding="utf-8")
-    assert "<code>weight=none</code> <code>split=apply</code>" in text
+    assert "<code>least=0.0</code> <code>split=apply</code>" in text
     assert "=None<" not in text
     assert "=[]</code>" in text
 
