@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from ..analysis.training.results import TESTING
 from ..analysis.training.stages import CENTRALIZE, GradientPath, Point
 from ..core.attributes import Attribute
 from ..core.errors import AnatomyError
 from ..core.graph import Graph, Node, Value, rewire
 from ..core.names import GRADIENT, PART, STAGE
 from ..core.op import NO_ATTRIBUTES
-from ..core.primitives import Family, named
 
-_TESTS = named(Family.FINITE, Family.OVERFLOWED, Family.STATUS)
 _LINEAR = ("", "weight-decay", CENTRALIZE)
 """Stages behind which a gradient may be unscaled as well as in front of them."""
 
@@ -72,7 +71,7 @@ def _distribute(total: Node, product: Node, scaled: Sequence[Value], gradients: 
             unscaled.append(new)
         summing.set_operand(i, new)
     # What tests whether the gradient is finite stays in front of what will bound it.
-    tests = [(user, i) for user, i in product.use_sites() if user.op.name in _TESTS]
+    tests = [(user, i) for user, i in product.use_sites() if user.op.name in TESTING]
     if tests and unscaled:
         rewire(tests, summed(Point("", tuple(unscaled), tests), scope=product.scope))
     product.replace_uses(product.operand(at))
